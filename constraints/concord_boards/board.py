@@ -29,8 +29,6 @@ class Placement:
         Whether carry chains are shortened before, where the family can do that.
     fold_carries : bool
         Whether constant carries are folded into the first bits of chains then, where there is no bit to spare.
-    minutes : int
-        Processor time of a build with the first seed, from the sources to the bitstream; 0 where it is not measured.
 
     Raises
     ------
@@ -45,7 +43,6 @@ class Placement:
     aim_hz: int | None = None
     short_chains: bool = False
     fold_carries: bool = False
-    minutes: int = 0
 
     def __post_init__(self) -> None:
         if self.fold_carries and not self.short_chains:

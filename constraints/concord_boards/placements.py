@@ -11,17 +11,17 @@ from concord_boards.board import Placement
 _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"), ("currCongWeightMult", "1.0"))
 
 
-def _fixed(rows: Callable[[], floorplan.Rules], aim_hz: int, minutes: int = 0, short_chains: bool = True) -> Placement:
+def _fixed(rows: Callable[[], floorplan.Rules], aim_hz: int, short_chains: bool = True) -> Placement:
     """Rows side by side, and places of registers without regard to clock enables."""
     return Placement(
         sites=partial(floorplan.sites, rows=rows), placer=("--placer-heap-no-ctrl-set",), router=_PATIENT,
-        aim_hz=aim_hz, minutes=minutes, short_chains=short_chains,
+        aim_hz=aim_hz, short_chains=short_chains,
     )  # fmt: skip
 
 
 #: By preset, on an LFE5U-85F in any package.
 PLACEMENTS_85F = {
-    "ecp5-85f-256": _fixed(floorplan.pairs, 77_000_000, 36),
+    "ecp5-85f-256": _fixed(floorplan.pairs, 77_000_000),
     "ecp5-85f-mlp": _fixed(floorplan.pairs, 65_000_000, short_chains=False),
     "ecp5-85f-train": _fixed(floorplan.integers, 64_000_000),
     "ecp5-85f": _fixed(floorplan.codes, 72_000_000),

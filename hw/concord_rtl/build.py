@@ -143,8 +143,9 @@ def bitstream(
     board, config, flow, hz = plan.board, plan.config, plan.flow, plan.hz
     target = f"target {plan.aim / report.MHZ:g} MHz, {plan.link.name} with {plan.link.text}"
     CONSOLE.print(f"{board.name}, preset {config.name}, {target} -> {flow.folder}")
-    if needed := flow.placement.minutes:
-        CONSOLE.print(f"a build with one seed takes about {needed} minutes of processor time")
+    routed = builds.build_of(board.name, config.name, plan.link.name)
+    if routed is not None and routed.minutes:
+        CONSOLE.print(f"place and route took {routed.minutes} minutes when it was recorded")
     plan.synthesize()
     seeds = seeds or list(flow.placement.seeds)
     runs = flow.place(seeds, Goal(plan.aim, hz, plan.tunes), jobs, every_seed, minutes)

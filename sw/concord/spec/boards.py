@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from concord.spec.builds import UNROUTED_HZ, rated_hz
 from concord.spec.links import CDC_ACM, SLOW_SPI_HZ, SPI_HZ, USB, LinkSpec, spi, uart
 from concord.spec.names import unknown_name
 
@@ -19,8 +20,8 @@ class BoardSpec:
         Names of the configurations that are placed and routed for it. The first is the one that is built if nothing
         says which; of a network compiled for the board, the rates decide (:mod:`concord.networks.boards`).
     clock_hz : int
-        Base of all rates of the first preset: at most the clock of the bitstream that ``make bitstream`` makes of it
-        (docs/flow.md).
+        Base of all rates of the first preset: the clock of its record, or of that of another board with the same FPGA
+        (:mod:`concord.spec.builds`).
     aim_hz : int
         Target that place and route of the first preset begins with, if its placement on the board has none.
     links : tuple of LinkSpec
@@ -53,10 +54,12 @@ _ORANGECRAB = (USB, spi(SPI_HZ), uart())
 #: keeps up with nobody says; this one is in use with these boards.
 _DAPLINK = (uart(115_200, CDC_ACM), spi(SPI_HZ))
 
-#: An LFE5U-85F on a ULX3S. Its first preset reaches 76.82 MHz with seed 1 (docs/flow.md).
+#: Clock of ``ecp5-25f`` on an LFE5U-25F.
+_LFE5U_25F_HZ = rated_hz("ulx3s-25f", "ecp5-25f")
+#: An LFE5U-85F on a ULX3S.
 _LFE5U_85F = BoardSpec(
     presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-train"),
-    clock_hz=76_750_000,
+    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-256"),
     aim_hz=77_000_000,
     links=_ULX3S,
 )
@@ -64,20 +67,23 @@ _LFE5U_85F = BoardSpec(
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": _LFE5U_85F,
-    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_ULX3S),
-    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_ULX3S),
-    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_ULX3S),
+    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_ULX3S),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=97_000_000, links=_ULX3S),
+    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=97_000_000, links=_ULX3S),
     "icebreaker": BoardSpec(
-        presets=("up5k",), clock_hz=24_000_000, aim_hz=24_000_000, links=(uart(6_000_000), spi(SLOW_SPI_HZ))
+        presets=("up5k",),
+        clock_hz=rated_hz("icebreaker", "up5k"),
+        aim_hz=24_000_000,
+        links=(uart(6_000_000), spi(SLOW_SPI_HZ)),
     ),
-    "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_ORANGECRAB),
+    "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_ORANGECRAB),
     "orangecrab-85f": replace(_LFE5U_85F, links=_ORANGECRAB),
     "icepi-zero": BoardSpec(
-        presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=(uart(3_000_000), USB, spi(SPI_HZ))
+        presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=(uart(3_000_000), USB, spi(SPI_HZ))
     ),
-    "colorlight-i5": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_DAPLINK),
-    "colorlight-i9": BoardSpec(presets=("ecp5-25f",), clock_hz=50_000_000, aim_hz=97_000_000, links=_DAPLINK),
-    "icesugar-pro": BoardSpec(presets=("ecp5-25f",), clock_hz=95_750_000, aim_hz=97_000_000, links=_DAPLINK),
+    "colorlight-i5": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_DAPLINK),
+    "colorlight-i9": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=97_000_000, links=_DAPLINK),
+    "icesugar-pro": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_DAPLINK),
 }
 
 #: Assumptions about a board that is not known.

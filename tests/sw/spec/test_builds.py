@@ -48,3 +48,10 @@ def test_notes_tell_clocks_that_no_bitstream_of_today_has(monkeypatch):
     assert clock_note("ulx3s-25f", "up5k") == STALE
     assert (clock_note("icebreaker", "up5k"), rated_hz("icebreaker", "up5k")) == (UNROUTED, builds.UNROUTED_HZ)
     assert build_of("ulx3s-25f", "tiny", "usb") is None and build_of("ulx3s-25f", "tiny", "uart") is BUILD
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda build: f"{build.preset} on {build.board}")
+def test_presets_and_boards_have_the_clocks_of_their_records(build):
+    spec = BOARD_SPECS[build.board]
+    assert PRESETS[build.preset].clock_hz == build.rated_hz
+    assert build.preset != spec.preset or spec.clock_hz == build.rated_hz
