@@ -11,19 +11,24 @@ from concord.spec.integers import FACTOR_MANT_BITS, FACTORS, TENSORS
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F
 
-#: Small configurations with integer chains: one, two and more steps a tile, and several beats.
+#: Small configurations with integer chains: one, two and more steps a tile, and several beats. The first and the
+#: last have codes and written matrices beside them, the first windows, too.
 TRAIN_SMALL = ECP5_25F.replace(
-    name="train-small", integer_chains=True, inbox=0, lanes=4, narrow_depth=512, wide_depth=512, matrix_depth=512
-)
-TRAIN_WHOLE = TRAIN_SMALL.replace(name="train-whole", lanes=8, mfu_lanes=4, matrix_depth=256, loop_levels=1)
-TRAIN_LARGE = ECP5_85F.replace(
-    name="train-large", integer_chains=True, code_scaling=False, writable_matrix=False, inbox=0, outbox=0, code_pages=1,
+    name="train-small", integer_chains=True, code_scaling=True, writable_matrix=True, window_taps=4, inbox=0, lanes=4,
     narrow_depth=512, wide_depth=512, matrix_depth=512,
+)  # fmt: skip
+TRAIN_WHOLE = TRAIN_SMALL.replace(
+    name="train-whole", code_scaling=False, writable_matrix=False, window_taps=0, lanes=8, mfu_lanes=4,
+    matrix_depth=256, loop_levels=1,
+)  # fmt: skip
+TRAIN_LARGE = ECP5_85F.replace(
+    name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
+    matrix_depth=512,
 )  # fmt: skip
 #: Words of the memories that a small one has, for the verifier.
 EVERYTHING = [
     Span(RegionId.NARROW, 0, 512), Span(RegionId.WIDE, 0, 512), Span(RegionId.TENSORS, 0, TENSORS),
-    Span(RegionId.FACTORS, 0, FACTORS),
+    Span(RegionId.FACTORS, 0, FACTORS), Span(RegionId.SLOTS, 0, TRAIN_SMALL.table_slots),
 ]  # fmt: skip
 CONFIGS = (TRAIN_SMALL, TRAIN_WHOLE, TRAIN_LARGE)
 

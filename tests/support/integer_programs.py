@@ -21,6 +21,7 @@ from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import ADDR_REGS, Mem, Op
 from concord.spec.operations import IntegerSource
 from support.integer_contents import random_contents
+from support.program_gen import chains_of
 
 _MOST_VECTORS = 40
 _MOST_TERMS = 24
@@ -114,26 +115,17 @@ class _Generator:
     # Pieces ------------------------------------------------------------------------------------
 
     def _drawn(self):
-        return self._plain() if self.rng.random() < 0.12 else self._integers()
+        share = 0.3 if self.config.writable_matrix else 0.12
+        return self._plain() if self.rng.random() < share else self._integers()
 
     def _plain(self):
-        """A chain of binary16 numbers, which reads and writes words that integer chains have or read, too."""
-        rng, config = self.rng, self.config
-        counts = [1, rng.randint(1, 3), rng.randint(1, 4)]
-        words = [
-            (Op.SET_SHAPE, {"rows": counts[2], "cols": 1}),
-            (Op.SET_ITERS, {"outer": 1, "inner": counts[1]}),
-            (Op.SET_WINDOW, isa.INITIAL[Op.SET_WINDOW]),
-            (Op.SET_PAD, isa.INITIAL[Op.SET_PAD]),
-        ]
-        mem = Mem(rng.randint(0, 1))
-        source, target = (vars(self._vectors(counts, config.narrow_depth, apart)) for apart in (False, True))
-        words.append((Op.V_RD, {"mem": int(mem), "addr": source["base"], **_strides(source)}))
-        if mem is Mem.NARROW and rng.random() < 0.5:
-            tile = rng.randrange(config.matrix_depth // config.steps - counts[2]) * config.steps
-            words.append((Op.MV_MUL, {"matrix": tile}))
-        words.append((Op.V_WR, {"mem": rng.randint(0, 1), "addr": target["base"], **_strides(target)}))
-        return words
+        """Chains of binary16 numbers, which read and write words that integer chains have or read, too."""
+        state, words = chains_of(self.config.replace(stochastic=False), self.rng, self.rng.randint(1, 2))
+        pieces = []
+        for form, fields in map(isa.decode, words):
+            fields.pop("last", None)  # which the builder says
+            pieces.append((form.op, fields))
+        return [*state, *pieces, *state]
 
     def _integers(self):
         """An integer chain, or two, with the steps in front of it."""

@@ -47,6 +47,14 @@ def random_program(config: NpuConfig, rng, size: int, whole_tiles: bool = False)
     return words, memories
 
 
+def chains_of(config: NpuConfig, rng, size: int):
+    """Words of about ``size`` chains, for the middle of a program, and the state that they begin with: op and fields."""
+    generator = _Generator(config, rng)
+    state = [(op, dict(values)) for op, values in generator.state.items()]
+    generator.chains(size)
+    return state, generator.builder.words()
+
+
 # Contents --------------------------------------------------------------------------------------
 
 
@@ -129,8 +137,11 @@ class _Generator:
         self.latest = None  # first word and count of those that the latest ``m_wr`` writes
         self.registers = {0: (0, 0)}  # least and greatest value where it is used
 
-    def program(self, size: int) -> list[int]:
+    def chains(self, size: int) -> None:
         self._body(size, level=0)
+
+    def program(self, size: int) -> list[int]:
+        self.chains(size)
         self.builder.halt()
         return self.builder.words()
 

@@ -147,13 +147,19 @@ class MatrixMemory(Component):
         addr = Mux(host.sel, host.addr, self.read.addr)
         if port is None:
             return addr, host.row, host.sel & host.en
+        w_addr, row, ends = self._from_beats(m, late)
+        w_addr = Mux(host.sel, host.addr, w_addr)
+        return Cat(addr, w_addr), Mux(host.sel, host.row, row), Mux(host.sel, host.en, ends)
+
+    def _from_beats(self, m, late: int) -> tuple[Value, Value, Value]:
+        """Word and row of the latest mantissas of the pipe, ``late`` cycles after they came, and if they fill it."""
+        port = self.row_port
         word, rows = clog2(self.config.lanes // self.config.mfu_lanes), clog2(self.config.rows)
         ends = Cat(port.valid, port.beat[:word]).all()
         place = Cat(port.row, port.beat[word:])
         ends, place = delay(m, ends, late, "ends", reset_less=False), delay(m, place, late, "place")
         row, tile, slice_ = place[:rows], place[rows : len(port.row)], place[len(port.row) :]
-        w_addr = Mux(host.sel, host.addr, Cat(slice_, tile))
-        return Cat(addr, w_addr), Mux(host.sel, host.row, row), Mux(host.sel, host.en, ends)
+        return Cat(slice_, tile), row, ends
 
     @property
     def row_port(self) -> Any:
@@ -186,12 +192,16 @@ class MatrixMemory(Component):
         words: list[Value] = []
         port, host, lanes, size = self.tiles, self.host, self.config.lanes, self.config.wgt_mant
         m.d.comb += host.ready.eq(1)
+        chains = port.addr, port.row, port.row_en, port.row_data.as_value()
         addr = Mux(host.sel, host.addr, self.read.addr)
-        w_addr = Mux(host.sel, host.addr, port.addr)
-        word = Mux(host.sel, host.w_data, port.row_data.as_value())
-        number = Mux(host.sel, host.row, port.row)
+        if self.row_port is not None:
+            place, row, ends = self._from_beats(m, 0)
+            pipe = place, row, 1, Cat(self.row_port.mant, self.row_port.exp)
+            chains = tuple(Mux(ends, of_pipe, of_chains) for of_pipe, of_chains in zip(pipe, chains, strict=True))
+        own = host.addr, host.row, host.en, host.w_data
+        w_addr, number, write, word = (Mux(host.sel, of_host, other) for of_host, other in zip(own, chains, strict=True))
         common = Cat(addr, w_addr, port.lane_en, word)
-        for rows, to_read, to_write in self._groups(number, Mux(host.sel, host.en, port.row_en)):
+        for rows, to_read, to_write in self._groups(number, write):
             columns = Cat(port.lane_data[row] for row in rows)
             group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write, columns))
             own = group[len(common) :]

@@ -18,11 +18,10 @@ from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase, Footprint, footprint
 from concord.emulator.plan import ChainSlice, chain_slices
 from concord.emulator.reference import ReferenceMachine
-from concord.emulator.run import Run, ended_by, report
+from concord.emulator.run import Run, report
 from concord.emulator.tiles import Tiles
 from concord.emulator.workers import available, chunk, share
 from concord.golden import blocks
-from concord.golden.integers import IntegerRangeError
 from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
@@ -286,15 +285,7 @@ class Emulator:
         self._integers.start()
         self._chains.start()
         self._forget_weights()
-        for number, item in enumerate(run.items):
-            try:
-                if isinstance(item, Chain):
-                    self._chains.chain(item)
-                else:
-                    self._integers.execute(item)
-            except IntegerRangeError:
-                return report(ended_by(run, number), self.config, (), self._integers.grown)
-        return report(run, self.config, (), self._integers.grown)
+        return self._chains.follow(run, self._integers)
 
     def _forget_weights(self) -> None:
         """Drops all that was prepared from the weights, which are written now: the next run prepares it again."""

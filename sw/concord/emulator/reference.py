@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.cycles import window_steps
+from concord.emulator.integers import IntegerUnit
 from concord.emulator.reference_integers import ReferenceIntegers
 from concord.emulator.run import Run, ended_by, report
 from concord.golden import accumulate, binary16, blocks, table
@@ -18,7 +19,7 @@ from concord.golden.integers import IntegerRangeError
 from concord.golden.scale import scale_accumulators
 from concord.image import Memories
 from concord.operations import OPERATIONS
-from concord.program import Chain, MfuOp, trace
+from concord.program import Chain, MfuOp, Trace, trace
 from concord.program.chains import Index
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
@@ -55,7 +56,10 @@ class ReferenceMachine:
     def run(self, pc: int = 0) -> Run:
         """One run from ``pc`` to ``halt`` or to a trap."""
         self.start()
-        run = trace(self.memories.program.tolist(), self.config, pc)
+        return self.follow(trace(self.memories.program.tolist(), self.config, pc), self._integers)
+
+    def follow(self, run: Trace, integers: IntegerUnit | ReferenceIntegers | None) -> Run:
+        """Everything that a program executes, one after the other; ``integers`` executes integer chains and steps."""
         steps = []
         for number, item in enumerate(run.items):
             if isinstance(item, Chain):
@@ -63,12 +67,12 @@ class ReferenceMachine:
                     steps.append(self._window_steps(item))
                 self.chain(item)
                 continue
-            assert self._integers is not None
+            assert integers is not None
             try:
-                self._integers.execute(item)
+                integers.execute(item)
             except IntegerRangeError:
-                return report(ended_by(run, number), self.config, steps, self._integers.grown)
-        return report(run, self.config, steps, () if self._integers is None else self._integers.grown)
+                return report(ended_by(run, number), self.config, steps, integers.grown)
+        return report(run, self.config, steps, () if integers is None else integers.grown)
 
     def clear_flags(self) -> None:
         """Clear the sticky flags."""

@@ -125,8 +125,8 @@ class NpuConfig:
         False, ``wgt_mant`` as ``act_mant``, ``wgt_exp_min`` within the exponents that activations can have, and
         ``mfu_lanes`` at most ``lanes``.
     integer_chains : bool
-        Whether there are integer chains (:mod:`concord.spec.integers`), for training on the NPU. Needs ``serial``,
-        ``writable_matrix``, ``code_scaling`` and ``window_taps`` to be off, one engine, ``native`` of at least 8,
+        Whether there are integer chains (:mod:`concord.spec.integers`), for training on the NPU. Needs ``serial``
+        to be off, one engine, ``native`` of at least 8,
         mantissas of 8 bits, at most 128 products per cycle, no ``acc_register`` and sums of at least 48 bits.
     inflight : int
         Vectors of one chain pipe that may be between issue and write, per destination memory. A power of two.
@@ -454,8 +454,7 @@ def _check_shape(config: NpuConfig) -> None:
 
 def _check_integer_chains(config: NpuConfig) -> None:
     needed = {
-        "serial": False, "writable_matrix": False, "window_taps": 0, "code_scaling": False, "engines": 1,
-        "act_mant": INTEGER_MANT, "wgt_mant": INTEGER_MANT, "acc_register": 0,
+        "serial": False, "engines": 1, "act_mant": INTEGER_MANT, "wgt_mant": INTEGER_MANT, "acc_register": 0,
     }  # fmt: skip
     for name, value in needed.items():
         _require(config, name, f"{value} with integer_chains", getattr(config, name) == value)

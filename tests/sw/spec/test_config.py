@@ -190,9 +190,6 @@ def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
 @pytest.mark.parametrize(
     "name, value, rule",
     [
-        ("writable_matrix", True, "False with integer_chains"),
-        ("code_scaling", True, "False with integer_chains"),
-        ("window_taps", 4, "0 with integer_chains"),
         ("engines", 2, "1 with integer_chains"),
         ("acc_register", 60, "0 with integer_chains"),
         ("wgt_exp_max", -12, "at least -11 with integer_chains"),
