@@ -83,10 +83,10 @@ class IntegerNetwork:
         results = graph.compute(start, values.__setitem__) if every else graph.compute(start)
         if every:
             results = {**values, **{name: values[tensor] for name, tensor in graph.aliases.items() if tensor in values}}
-        return {name: self._shown(name, codes) for name, codes in results.items()}
+        return {name: self.shown(name, codes) for name, codes in results.items()}
 
-    def _shown(self, name: str, integers: Integers) -> Codes | NDArray[np.float32]:
-        """Codes in their type, and wide tensors as numbers."""
+    def shown(self, name: str, integers: Integers) -> Codes | NDArray[np.float32]:
+        """Codes of a tensor in their type, by its name in the model, and wide tensors as numbers."""
         scheme = self.scheme(name)
         return numbers_of(integers) if isinstance(scheme, WideNumbers) else integers.astype(scheme.dtype)
 

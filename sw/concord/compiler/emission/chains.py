@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
@@ -140,6 +140,8 @@ class Chains:
         stride = walk.stride
         if layer.rows is not None:
             self._write_matrix(index)
+        if layer.border is not None:
+            self._fill(layer, layer.border, y, rows)
         below, row_stride = self.oriented(storage, source, walk.row_stride)
         dropped = self.dropped_rows.get(storage, 0)
         start = walk.start + below + (y * window.stride[0] - dropped) * row_stride
@@ -183,6 +185,20 @@ class Chains:
             self._tiles(out[2], down, chain)
         else:
             chain()
+
+    def _fill(self, layer: Layer, border: Border, y: int, rows: int) -> None:
+        """Write what is around rows ``y`` to ``y + rows`` of a layer, for the products that read it."""
+        frame, tiles = border.frame, border.frame.tiles
+        below, pitch = self.oriented(frame, Mem.NARROW, frame.width * tiles)
+        start = self.plan.addr(frame, Mem.NARROW, 0) + below - self.dropped_rows.get(frame, 0) * pitch
+        self.quant(layer)
+        self.set(Op.SET_SHAPE, rows=tiles, cols=1)
+        for outer, inner in border.boxes(y, rows):
+            self.set(Op.SET_ITERS, inner=len(inner), outer=len(outer))
+            self.builder.v_rd(int(Mem.NARROW), self.plan.constants[border.constant].addr)
+            addr, reg = start + outer[0] * pitch + inner[0] * tiles, self.registers.get(frame, 0)
+            steps = {"row": 1, "inner": inner.step * tiles, "outer": outer.step * pitch}
+            self.builder.v_wr(int(Mem.NARROW), addr, **steps, reg=reg)
 
     def _write_matrix(self, index: int) -> None:
         """Write the rows of the matrix of a product of two tensors."""
@@ -298,13 +314,17 @@ class Chains:
             self.builder.emit(mfu_op.op, **_vector(tile, addr + y * outer, row, inner, outer))
 
     def _write(self, layer: Layer, y: int, tile: _Tile | None) -> None:
-        target = layer.target
+        target, border = layer.target, layer.border
         row_stride = target.vector(target.width * target.tiles) - target.vector(0) if target.height > 1 else 0
         stride = target.vector(target.tiles) - target.vector(0) if target.width > 1 else 0
-        y -= self.dropped_rows.get(target, 0)
-        reg = self.registers.get(target, 0)
+        whole, first = target, target.vector(0)
+        if border is not None:
+            whole, row_stride = border.frame, border.frame.width * border.frame.tiles
+            first, y = border.left * border.frame.tiles, y + border.top
+        y -= self.dropped_rows.get(whole, 0)
+        reg = self.registers.get(whole, 0)
         for mem in (Mem.WIDE, Mem.NARROW):
             if self.plan.copy(target, mem) is not None:
                 below, outer = self.oriented(target, mem, row_stride)
-                addr = self.plan.addr(target, mem, 0) + below + y * outer
+                addr = self.plan.addr(target.root, mem, first) + below + y * outer
                 self.builder.v_wr(int(mem), **_vector(tile, addr, 1, stride, outer, reg))

@@ -170,9 +170,11 @@ class RowTiled:
             self.starts.append(len(self.chains.builder))
             if index == 0:
                 self.chains.narrow_inputs(self._input_heights(tile))
-            rows = self.tiling.tiles[tile][self.plan.layer(index).target]
-            if rows.stop > rows.new:
-                self.chains.layer(index, rows.new, rows.stop - rows.new)
+            layer = self.plan.layer(index)
+            rows = self.tiling.tiles[tile][layer.target.root]
+            first, stop = layer.computed(rows.new), layer.computed(rows.stop)
+            if stop > first:
+                self.chains.layer(index, first, stop - first)
             for maker in (self.plan.layer(k) for k in range(index)):
                 for copy in self.plan.copies_of(maker.target):
                     if copy.last_use == index:
@@ -186,7 +188,7 @@ class RowTiled:
 
     def _move(self, maker: Layer, mem: Mem, tile: int) -> None:
         """Rows of a buffer to its front: a narrow vector that is converted again is the same."""
-        storage = maker.target
+        storage = maker.target.root
         first, rows = self.tiling.moved(storage, tile)
         if not rows:
             return

@@ -123,6 +123,53 @@ class MatrixRows:
         return Span(RegionId.MATRIX, whole * words, words, rest) if rest else None
 
 
+@dataclass(frozen=True)
+class Border:
+    """Positions around those of a layer, in the storage that its own is part of; a chain for each side fills them.
+
+    Parameters
+    ----------
+    constant : Storage
+        The narrow vector that they hold.
+    frame : Storage
+        The storage that is filled.
+    top, left : int
+        Rows and columns of the frame in front of the positions of the layer.
+    height, width : int
+        Rows and columns of these.
+    """
+
+    constant: Storage
+    frame: Storage
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def written(self, rows: int) -> int:
+        """Rows of the frame that are complete as soon as so many rows of the layer are."""
+        return self.frame.height if rows == self.height else self.top + rows if rows else 0
+
+    def computed(self, written: int) -> int:
+        """Inverse of :meth:`written`."""
+        return min(max(written - self.top, 0), self.height)
+
+    def boxes(self, y: int, rows: int) -> list[tuple[range, range]]:
+        """Rows and columns of the parts of the frame around some rows of the layer."""
+        first, last, wide = y == 0, y + rows == self.height, range(self.frame.width)
+        above = range(self.top if first else 0)
+        below = range(self.top + self.height, self.frame.height) if last else range(0)
+        beside = range(self.left), range(self.left + self.width, self.frame.width)
+        inside = range(self.top + y, self.top + y + rows)
+        boxes = [*((rows, wide) for rows in _together(above, below)), *((inside, part) for part in _together(*beside))]
+        return [box for box in boxes if all(box)]
+
+
+def _together(first: range, second: range) -> list[range]:
+    """Two ranges, as one if they have an element each."""
+    return [range(first[0], second[0] + 1, second[0] - first[0])] if len(first) == len(second) == 1 else [first, second]
+
+
 @dataclass
 class Layer:
     """One chain, after the chains that write the matrix of a product of two tensors.
@@ -157,6 +204,8 @@ class Layer:
         Of a dense product without constant weights: the vectors that it multiplies those of ``source`` with.
     stack : int
         Products of matrices beside each other: each has as many vectors of a position of ``source``.
+    border : Border or None
+        What is written around the result, for windows that reach beyond it.
     """
 
     name: str
@@ -173,6 +222,7 @@ class Layer:
     nodes: list[str] = field(default_factory=list)
     rows: MatrixRows | None = None
     stack: int = 1
+    border: Border | None = None
 
     def fits(self, more: list[MfuStep]) -> bool:
         """True if the multifunction units can do ``more`` after the operations that they have."""
@@ -202,6 +252,14 @@ class Layer:
         operands = [(storage, operand.start, operand.loops(self.out)) for operand, storage in self.operands]
         rows = [] if self.rows is None else [(self.rows.walk.storage, self.rows.walk.start, self.rows.walk.loops)]
         return [(self.source.storage, self.source.start, self.source.loops), *operands, *rows]
+
+    def written(self, rows: int) -> int:
+        """Rows of the storage that are complete as soon as so many rows of the layer are."""
+        return rows if self.border is None else self.border.written(rows)
+
+    def computed(self, written: int) -> int:
+        """Inverse of :meth:`written`."""
+        return written if self.border is None else self.border.computed(written)
 
     @property
     def cols(self) -> int:

@@ -93,7 +93,7 @@ def _order(lowered: Lowered) -> Iterator[str]:
                 yield f"layer {layer.name!r} must read {what} within the {storage.vectors} vectors of {storage.name}"
             elif not there(storage)[storage.vector(vectors)].all():
                 yield f"layer {layer.name!r} reads {what} in {storage.name} before it is written"
-        fill(layer.target)
+        fill(layer.border.frame if isinstance(layer, Layer) and layer.border is not None else layer.target)
         if isinstance(layer, Recurrent) and layer.c is not None:
             fill(layer.c)
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Walk
 from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
@@ -200,7 +200,9 @@ def _boxes(runs: list[list[_Run]]) -> Iterator[tuple[_Run, ...]]:
 
 
 def pad_copy(lowering: Lowering, node: Node) -> None:
-    """A storage for the padded tensor, filled box by box."""
+    """A storage for the padded tensor: that of the tensor becomes a part of it, or is copied to it box by box."""
+    if _bordered(lowering, node):
+        return
     ids, attributes = lowering.whole(node.inputs[0]), node.attributes(PadAttributes)
     pads, rank = attributes.pads, len(attributes.pads) // 2
     if (ids == PAD).any():
@@ -222,6 +224,72 @@ def pad_copy(lowering: Lowering, node: Node) -> None:
         height, row_stride = (box[-2].count, strides[-2]) if len(box) > 1 else (1, 0)
         source = Walk(walk.storage, start, height, box[-1].count, walk.tiles, row_stride, strides[-1], walk.lanes)
         frame.layer(source, tuple(slice(run.at, run.at + run.count) for run in box))
+
+
+def _bordered(lowering: Lowering, node: Node) -> bool:
+    """True if the layer that computes a tensor writes what is around it, too, for the convolutions that read both.
+
+    What is around must be whole mantissas of the exponent 0, which the tensor has.
+    """
+    attributes, done, (result,) = node.attributes(PadAttributes), lowering.done, node.outputs
+    number, readers = attributes.value, lowering.graph.consumers(result)
+    while len(readers) == 1 and operator_of(readers[0]).view:
+        readers = lowering.graph.consumers(readers[0].outputs[0])
+    exact = number.is_integer() and abs(number) <= lowering.config.act.q_max
+    exact &= lowering.formats.exponents.get(result) == 0
+    if attributes.mode != "constant" or not exact or not all(reader.op == "Conv" for reader in readers):
+        return False
+    ids, axes = lowering.whole(node.inputs[0]), padded_axes(node)
+    outside, lanes, walk = _placed(lowering, ids, axes)
+    storage = walk.storage
+    makers = [layer for layer in done.layers if layer.target is storage]
+    rest, inner = [axis for axis in outside if axis not in axes], outside[-2:]
+    folded = any(ids.shape[axis] > 1 for axis in rest if axis not in inner)
+    if len(makers) != 1 or not isinstance(layer := makers[0], Layer) or folded:
+        return False
+    tiles = storage.tiles
+    plain = walk.start, walk.height, walk.width, walk.tiles, walk.row, walk.row_stride or storage.width * tiles
+    if plain != (0, storage.height, storage.width, tiles, 1, storage.width * tiles):
+        return False
+    before, after = ([attributes.pads[axis + start] for axis in outside] for start in (0, ids.ndim))
+    sizes = [ids.shape[axis] + before[k] + after[k] for k, axis in enumerate(outside)]
+    (top, left), (height, width) = ([0, *numbers][-2:] for numbers in (before, [1, *sizes]))
+    if layer.border is None and not _framed(lowering, layer, number, (top, left), (height, width)):
+        return False
+    border = layer.border
+    assert border is not None
+    y, x = border.top - top, border.left - left
+    inside = min(y, x) >= 0 and y + height <= border.frame.height and x + width <= border.frame.width
+    if not inside or done.constants[border.constant][0, 0] != number:
+        return False
+    whole = border.frame.view(tiles * storage.native)[y : y + height, x : x + width][..., walk.lanes]
+    whole = whole.reshape(*sizes, *(ids.shape[axis] for axis in lanes))
+    done.views[result] = whole.transpose(np.argsort([*outside, *lanes]))
+    return True
+
+
+def _framed(lowering: Lowering, layer: Layer, number: float, corner: tuple[int, int], size: tuple[int, int]) -> bool:
+    """Make the storage of a layer part of a larger one, if it can be and those that read it can read it there."""
+    done, storage = lowering.done, layer.target
+    if storage.parent is not None or storage.fixed:
+        return False
+    (top, left), (height, width), tiles = corner, size, storage.tiles
+    frame = done.storages.new(f"{storage.name}/framed", height, width, tiles * storage.native)
+    storage.place(frame, (top * width + left) * tiles, width * tiles, tiles)
+    try:
+        legality.check_storage(frame)
+        for reader in done.layers:
+            if any(read is storage for read, _, _ in reader.reads):
+                legality.check_reads(reader)
+    except LayoutError:
+        storage.parent, storage.offset, storage.row_stride, storage.stride = None, 0, storage.width * tiles, tiles
+        return False
+    constant = next((held for held, values in done.constants.items() if (values == number).all()), None)
+    if constant is None:
+        constant = done.storages.new(f"{number:g} everywhere", 1, 1, storage.native)
+        done.constants[constant] = np.full((1, storage.native), number)
+    layer.border = Border(constant, frame, top, left, storage.height, storage.width)
+    return True
 
 
 class _Frame:

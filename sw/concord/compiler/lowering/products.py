@@ -127,7 +127,8 @@ def conv(lowering: Lowering, node: Node) -> None:
         ids = as_map(lowering.view(node.inputs[0]))
         window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
     height, width = _counts(lowering, node, rank)
-    if source and attributes.bias.any() and not legality.is_padded(window, (height, width)):
+    made_up = attributes.bias.any() or source in lowering.formats.input_offsets  # by a bias, or by what follows
+    if source and made_up and not legality.is_padded(window, (height, width)):
         lowering.done.offsettable.add(source)
         offset = lowering.formats.input_offsets.get(source, 0.0)
     walk = lowering.walk(ids, "input")

@@ -18,13 +18,16 @@ from concord.utils.arrays import FloatArray, Ids
 def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, Ids, FloatArray, LayerWindow] | None:
     """The input of a convolution that only it reads, laid out for fewer taps: name, view, weights, window.
 
-    ``None`` where the input is computed, is a state, is read by others, or nothing would be gained.
+    ``None`` where the input is computed, is a state, is read by others, or nothing would be gained. The host writes the
+    padding, too, of an input whose offset no bias makes up for: it is no zero.
     """
     source = graph_input(lowering, node)
-    if source is None or lowering.unfold is Unfold.NONE:
+    if source is None:
         return None
     tensor, order = source
-    if tensor in lowering.done.states:
+    attributes = node.attributes(ConvAttributes)
+    bordered = tensor in lowering.formats.input_offsets and not attributes.bias.any()
+    if tensor in lowering.done.states or (lowering.unfold is Unfold.NONE and not bordered):
         return None
     native = lowering.config.native
     height, _, channels = order.shape
@@ -35,22 +38,27 @@ def unfolded(lowering: Lowering, node: Node, weight: FloatArray) -> tuple[str, I
         Unfold.BOTH: -(-kh * kw * channels // native),
     }
     best = min((u for u in Unfold if u.value <= lowering.unfold.value), key=lambda u: (choices[u], u.value))
-    if best is Unfold.NONE:
+    if best is Unfold.NONE and not bordered:
         return None
     lowering.done.unfolded = max(lowering.done.unfolded, best, key=lambda u: u.value)
-    attributes = node.attributes(ConvAttributes)
     rank, pads = attributes.weight.ndim - 2, attributes.pads
     pads = pads if rank == 2 else (0, pads[0], 0, pads[1])
     (sy, sx), (dy, dx) = (part if rank == 2 else (1, part[0]) for part in (attributes.strides, attributes.dilations))
     padded = np.pad(order, ((pads[0], pads[2]), (pads[1], pads[3]), (0, 0)), constant_values=PAD)
     out_width = (padded.shape[1] - (kw - 1) * dx - 1) // sx + 1
     columns = np.arange(out_width)[:, None] * sx + np.arange(kw) * dx
-    if best is Unfold.HORIZONTAL:
-        taken = padded[pads[0] : pads[0] + height][:, columns]  # [height, x, kx, channel]
-        packed = taken.reshape(height, out_width, kw * channels)
+    above, rows_read = (0, padded.shape[0]) if bordered else (pads[0], height)
+    if best is Unfold.NONE:
+        packed, folded = padded, weight
+        window = LayerWindow((kh, kw), (sy, sx), (dy, dx), size=padded.shape[:2])
+        feed = Feed(tensor, order.shape, origin=(-pads[0], -pads[1]), windows=padded.shape[:2])
+    elif best is Unfold.HORIZONTAL:
+        taken = padded[above : above + rows_read][:, columns]  # [rows, x, kx, channel]
+        packed = taken.reshape(rows_read, out_width, kw * channels)
         folded = weight.transpose(0, 2, 3, 1).reshape(len(weight), kh, 1, kw * channels).transpose(0, 3, 1, 2)
-        window = LayerWindow((kh, 1), (sy, 1), (dy, 1), (pads[0], 0), (height, out_width))
-        feed = Feed(tensor, order.shape, (1, kw), (1, sx), (1, dx), (0, -pads[1]), (height, out_width))
+        window = LayerWindow((kh, 1), (sy, 1), (dy, 1), (above, 0), (rows_read, out_width))
+        origin = above - pads[0], -pads[1]
+        feed = Feed(tensor, order.shape, (1, kw), (1, sx), (1, dx), origin, (rows_read, out_width))
     else:
         out_height = (padded.shape[0] - (kh - 1) * dy - 1) // sy + 1
         rows = np.arange(out_height)[:, None] * sy + np.arange(kh) * dy

@@ -62,11 +62,11 @@ def _reads(plan: Plan) -> Iterator[str]:
 
 
 def _types(plan: Plan, types: Types) -> Iterator[str]:
-    """Tensors lie in the memories that the data-type pass says; streamed ones are narrow instead of wide."""
+    """Tensors lie in the memories that the data-type pass says; streamed ones and constants are narrow."""
     streamed = {stream.operand.storage.root for stream in plan.streamed.values() if stream.operand.storage is not None}
     for storage, name in tensors(plan.lowered).items():
         wanted = {MEMORIES[kind] for kind in types.written.get(name, ())}
-        wanted = {Mem.NARROW} if storage in streamed else wanted
+        wanted = {Mem.NARROW} if storage in streamed or storage in plan.constants else wanted
         memories = {copy.mem for copy in plan.copies_of(storage)}
         if memories != wanted:
             listed = (" and ".join(sorted(mem.name.lower() for mem in each)) or "no" for each in (wanted, memories))

@@ -132,20 +132,22 @@ class Prefix:
 
     def schedule(self, rows: int) -> RowTiling:
         """Row tiles of ``rows`` rows of the input."""
-        tensors = (self.source, *(layer.target for layer in self.layers))
+        tensors = (self.source, *(layer.target.root for layer in self.layers))
         there = dict.fromkeys(tensors, 0)
         starts, tiles = dict(there), []
         while there[self.source] < self.source.height:
             new = dict(there)
             there[self.source] = min(self.source.height, there[self.source] + rows)
+            computed = []
             for layer in self.layers:
-                there[layer.target] = _computed(layer, there)
+                computed.append(_computed(layer, there))
+                there[layer.target.root] = layer.written(computed[-1])
             tiles.append({storage: TileRows(starts[storage], new[storage], there[storage]) for storage in tensors})
             starts = dict(there)
-            for layer in self.layers:
-                for storage, first in _needed_next(layer, there[layer.target]):
+            for layer, row in zip(self.layers, computed, strict=True):
+                for storage, first in _needed_next(layer, row):
                     starts[storage] = min(starts[storage], first)
-        sliding = tuple(layer.target for layer in self.layers if layer.target not in self.whole)
+        sliding = tuple(layer.target.root for layer in self.layers if layer.target.root not in self.whole)
         return RowTiling(len(self.layers), rows, self.source, sliding, self.whole, tuple(tiles))
 
 
@@ -159,7 +161,7 @@ def prefixes(lowered: Lowered) -> Iterator[Prefix]:
         layers.append(layer)
         read, later = set().union(*map(_reads, layers)), outputs.union(*map(_roots, lowered.layers[count:]))
         inputs = [storage for storage, _ in lowered.inputs.values() if storage in read]
-        whole = tuple(layer.target for layer in layers if layer.target in later)
+        whole = tuple(layer.target.root for layer in layers if layer.target.root in later)
         if len(inputs) == 1 and inputs[0] not in later and read.isdisjoint(whole):
             yield Prefix(tuple(layers), inputs[0], whole)
 
@@ -186,7 +188,7 @@ def _obstacle(layer: AnyLayer) -> str | None:
         return "is recurrent"
     walk, storage = layer.source, layer.source.storage
     aligned = walk.row_stride == row_vectors(storage) and walk.start < row_vectors(storage)
-    if storage.parent is not None or layer.target.parent is not None:
+    if storage.parent is not None or (layer.target.parent is not None and layer.border is None):
         return "reads or computes a part of another tensor"
     if layer.rows is not None:
         return "is a product of two tensors"

@@ -1,7 +1,8 @@
-"""The graph that the compiler reads: codes less their zero points are the numbers of its tensors."""
+"""The graph that the compiler reads: codes less their origins are the numbers of its tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.quantization import Quantization
 from concord.integer.graph import IntegerOperation, readers
-from concord.integer.moves import ConcatMove, TransposeMove
+from concord.integer.moves import ConcatMove, NoMove, PadMove, TakeMove, TransposeMove
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.npu.rewriting import Split
@@ -24,19 +25,21 @@ from concord.transfer import UniformAffine
 from concord.utils.arrays import FloatArray
 
 
-def graph_of(split: Split, config: NpuConfig) -> Graph:
-    """The graph of what the NPU computes.
+def graph_of(split: Split, config: NpuConfig) -> tuple[Graph, dict[str, float]]:
+    """The graph of what the NPU computes, and offsets that the host takes off inputs.
 
     Weights are multiples of ``2**wgt_exp_min``, so that accumulators are whole numbers of the units of ``vv_scale``.
-    Tensors have the names and the layouts that they have in the network on codes.
+    Tensors have the names and the layouts that they have in the network on codes. An input with an offset has codes
+    less their zero points, as the host pads it for the one convolution that reads it.
     """
-    return _GraphWriter(split, config).graph
+    writer = _GraphWriter(split, config)
+    return writer.graph, writer.offsets
 
 
-def _whole_numbers(scheme: UniformAffine | WideNumbers) -> Quantization:
-    """Codes less their zero point: the host sends inputs as codes."""
+def _whole_numbers(scheme: UniformAffine | WideNumbers, origin: int) -> Quantization:
+    """Codes less an origin: the host sends inputs as codes."""
     bits = (scheme.high - scheme.low).bit_length()
-    return Quantization(np.array(1.0), np.array(scheme.zero), bits, scheme.low < 0)
+    return Quantization(np.array(1.0), np.array(origin), bits, scheme.low < 0)
 
 
 class _GraphWriter:
@@ -48,9 +51,13 @@ class _GraphWriter:
         inputs, outputs = [*source.inputs.values()], [*source.outputs]
         shapes = {name: (1, *split.shapes[name]) for name in inputs}
         self.graph = Graph(source.name, [], inputs, outputs, shapes, {*inputs, *outputs})
-        self.graph.quantization |= {name: _whole_numbers(source.schemes[name]) for name in inputs}
         users = readers(source.operations)
         self.source = source
+        #: Numbers that the host takes off inputs, and the tensors of these inputs with what the host pads.
+        self.offsets, self.of_host = dict[str, float](), dict[str, CodeMovement]()
+        for name in inputs:
+            origin = self._padded_by_host(name, users)
+            self.graph.quantization[name] = _whole_numbers(source.schemes[name], origin)
         #: Tables that only read what an operation requantises, by its tensor: they and the requantisation are one.
         self.tables: dict[str, CodeTable] = {}
         for operation in source.operations:
@@ -70,6 +77,24 @@ class _GraphWriter:
         (self.graph.shapes[output],) = operator_of(node).shape(node, shapes)
         self.graph.nodes.append(node)
         return output
+
+    def _padded_by_host(self, name: str, users: Mapping[str, list[IntegerOperation]]) -> int:
+        """The code that is the number 0 of an input: its zero point, if the host pads it for one convolution."""
+        origin, tensor = self.split.stored[name].origin, name
+        while len(parts := users.get(tensor, [])) == 1 and tensor not in self.source.outputs:
+            (part,) = parts
+            if isinstance(part, CodeMovement) and isinstance(part.move, NoMove):
+                tensor = part.output
+                continue
+            if not isinstance(part, CodeMovement) or not isinstance(part.move, PadMove):
+                break
+            if part.output in self.source.outputs or len(convolutions := users[part.output]) != 1:
+                break
+            if isinstance(convolutions[0], WeightedWindows) and convolutions[0].groups == 1:
+                self.offsets[name], self.of_host[part.output] = origin - part.move.value, part
+                return part.move.value
+            break
+        return origin
 
     def _add(self, operation: IntegerOperation) -> None:
         inputs, table = operation.inputs, self.tables.get(operation.output)
@@ -105,13 +130,21 @@ class _GraphWriter:
     def _move(self, operation: CodeMovement) -> None:
         name, rank = operation.output, len(self.graph.shapes[operation.inputs[0]])
         match operation.move:
+            case PadMove(widths, value) if name not in self.of_host:
+                pads = tuple(size for side in zip(*widths, strict=True) for size in side)
+                number = float(value - self.split.stored[name].origin)
+                self._node("Pad", operation.inputs, name, pads=pads, mode="constant", value=number)
             case ConcatMove(axis):
                 self._node("Concat", operation.inputs, name, axis=axis % rank)
+            case TakeMove(axis, indices):
+                self._node("Pick", operation.inputs, name, axis=axis % rank, indices=indices)
             case TransposeMove(axes):
                 perm = tuple(reversed(range(rank))) if axes is None else axes
                 self._node("Transpose", operation.inputs, name, perm=tuple(axis % rank for axis in perm))
             case _:
-                self._node("Reshape", operation.inputs, name, shape=(1, *self.split.shapes[name]))
+                source = operation.inputs[0] if name in self.of_host else name
+                shape = (1, *self.split.shapes[source])
+                self._node("Reshape", operation.inputs, name, shape=shape)
 
     def _channels_first(self, tensor: str, name: str) -> str:
         rank = len(self.graph.shapes[tensor])
@@ -136,8 +169,14 @@ class _GraphWriter:
         return self._node("Conv", (tensor,), f"{name}/sums", weight=self._weight(weight), bias=bias, **attrs)
 
     def _windows(self, tensor: str, operation: WeightedWindows, name: str) -> str:
+        pads, padded = operation.pads, self.of_host.get(operation.inputs[0])
+        if padded is not None:
+            assert isinstance(padded.move, PadMove)
+            first = 1 if isinstance(operation, ChannelsLastConvolution) else 2
+            around = padded.move.widths[first : first + len(operation.strides)]
+            pads = tuple(size for side in zip(*around, strict=True) for size in side)
         return self._conv(
-            tensor, operation.weight, name, group=operation.groups, strides=operation.strides, pads=operation.pads,
+            tensor, operation.weight, name, group=operation.groups, strides=operation.strides, pads=pads,
             dilations=operation.dilations,
         )  # fmt: skip
 
@@ -171,7 +210,7 @@ class _GraphWriter:
     # Requantisation ----------------------------------------------------------------------------
 
     def _codes(self, sums: str, operation: Any, name: str) -> str:
-        """Codes less the zero point, or what the table after them makes of them."""
+        """Codes less the origin, or what the table after them makes of them."""
         requantisation = operation.requantisation
         assert isinstance(requantisation, FactorRequantisation)
         rank, words = len(self.graph.shapes[sums]), []
@@ -193,8 +232,8 @@ class _GraphWriter:
         return self._node("Function", (tensor,), name, functions=(("identity", {}),), domain=domain)
 
     def _entries(self, operation: CodeTable, ends: tuple[int, int] | None = None) -> WholeEntries:
-        """A table of codes less their zero points; ``ends`` are the least and the greatest that there are."""
-        source, target = (self.source.schemes[name] for name in (operation.inputs[0], operation.output))
-        low, high = (source.low - source.zero, source.high - source.zero) if ends is None else ends
-        codes = operation.run(np.arange(low, high + 1) + source.zero) - target.zero
+        """A table of codes less their origins; ``ends`` are the least and the greatest that there are."""
+        source, target = (self.split.stored[name] for name in (operation.inputs[0], operation.output))
+        low, high = (source.low - source.origin, source.high - source.origin) if ends is None else ends
+        codes = operation.run(np.arange(low, high + 1) + source.origin) - target.origin
         return WholeEntries(low, tuple(codes.tolist()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,18 +12,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.compiler.emission.package import PackageDevice
 from concord.compiler.ir.arrangement import Arrangement
+from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled, compile_graph
 from concord.image import Image
+from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.integer.float32 import Integers
 from concord.integer.network import Codes, IntegerNetwork
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.layers import graph_of
-from concord.integer.npu.rewriting import Split, split
+from concord.integer.npu.rewriting import NotOnNpu, Split, split
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.weighted_sums import WeightedSums
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 #: Codes by which a result may be away before it is said.
 _LARGE_ERROR = 0.5
@@ -42,7 +45,7 @@ class CodesOnNpu:
     split : Split
         What the NPU computes, and what the host does after it.
     image : Image
-        Program and constants for the NPU, whose inputs and outputs are codes less their zero points.
+        Program and constants for the NPU, whose inputs and outputs are codes less their origins.
     arrangement : Arrangement
         Of these.
     compiled : Compiled or None
@@ -57,8 +60,8 @@ class CodesOnNpu:
 
     @property
     def warnings(self) -> list[str]:
-        """Tensors whose accumulators the NPU may not hold, or whose codes may be further away than the next one because
-        scales are rounded, a line each.
+        """Tensors whose accumulators the NPU may not hold, how many lack a code, and tensors whose codes may be further
+        away than the next one because scales are rounded, a line each.
         """
         held = self.image.config.scaled_bits
         lines = [
@@ -67,6 +70,14 @@ class CodesOnNpu:
             "smaller weights keep them within"
             for part in self.arithmetic.with_wide_sums
         ]
+        stored = self.split.stored
+        limited = [name for name in self.network.graph.schemes if name in stored and stored[name].limited]
+        if limited:
+            numbers = 2 * self.image.config.act.q_max + 1
+            lines.append(
+                f"{len(limited)} tensors, {limited[0]} among them, have {numbers + 1} codes, and mantissas {numbers} "
+                "numbers: the code that is furthest from the zero point becomes its neighbour"
+            )
         for part in self.split.npu.operations:
             requantisation = getattr(part, "requantisation", None)
             if not isinstance(requantisation, FactorRequantisation):
@@ -104,29 +115,30 @@ class CodesOnNpu:
     @cached_property
     def arithmetic(self) -> IntegerNetwork:
         """The network with the factors of the NPU in the place of its scales, and what the host computes after it."""
-        graph = replace(self.network.graph, operations=[*self.split.npu.operations, *self.split.host], aliases={})
-        return IntegerNetwork.of(graph)
+        return IntegerNetwork.of(self.split.arithmetic)
 
     def npu_inputs(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Integers]:
-        """Codes less their zero points, by the inputs of the program."""
-        graph = self.network.graph
-        return {
-            graph.inputs[name]: codes - graph.schemes[graph.inputs[name]].zero
-            for name, codes in self.network.codes(inputs).items()
-        }
+        """Numbers of the inputs of the program, by their names; the host subtracts offsets of them."""
+        graph, numbers = self.network.graph, dict[str, Integers]()
+        for name, codes in self.network.codes(inputs).items():
+            tensor = graph.inputs[name]
+            stored = self.split.stored[tensor]
+            offset = int(self.arrangement.input_offsets.get(tensor, 0))
+            numbers[tensor] = np.clip(codes, stored.low, stored.high) - stored.origin + offset
+        return numbers
 
     def _finished(self, outputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
-        schemes = self.network.graph.schemes
+        stored = self.split.stored
         return self._host(
-            {name: np.rint(np.asarray(x)).astype(np.int64) + schemes[name].zero for name, x in outputs.items()}
+            {name: np.rint(np.asarray(x)).astype(np.int64) + stored[name].origin for name, x in outputs.items()}
         )
 
     def _host(self, values: dict[str, Integers]) -> dict[str, Codes]:
         """Codes of the outputs, after the operations of the host."""
         for operation in self.split.host:
             values[operation.output] = operation.run(*(values[name] for name in operation.inputs))
-        outputs = self.network.graph.outputs
-        return {name: values[tensor].astype(self.network.scheme(name).dtype) for name, tensor in outputs.items()}
+        outputs = self.split.outputs
+        return {name: np.asarray(self.network.shown(name, values[tensor])) for name, tensor in outputs.items()}
 
 
 def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
@@ -148,12 +160,25 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
     if not config.code_scaling:
         raise ValueError(f"configuration must have code_scaling to compute on codes, unlike {config.name!r}")
     parts = split_of(network, config)
-    formats = Formats(exponents=dict.fromkeys(parts.shapes, 0))
+    graph, offsets = graph_of(parts, config)
+    formats = Formats(exponents=dict.fromkeys(parts.shapes, 0), input_offsets=offsets)
     try:
-        compiled = compile_graph(graph_of(parts, config), config, formats)
+        compiled = compile_graph(graph, config, formats)
     except CapacityError as error:
         raise CapacityError(f"{error}; {_WITH_ROOM}", error.short) from error
+    for layer in compiled.lowered.layers:
+        if isinstance(layer, Layer) and layer.weight is not None and not _exact(layer, layer.weight, config):
+            reason = f"weights of {layer.tensor} add up beyond what mantissas hold, as it reads some codes twice"
+            raise NotOnNpu(f"{reason}; {_WITH_ROOM}")
+    if missing := sorted(offsets.keys() - compiled.package.arrangement.input_offsets.keys()):
+        raise NotOnNpu(f"padding of {missing[0]} is not written by the host; {_WITH_ROOM}")
     return CodesOnNpu(network, parts, compiled.image, compiled.package.arrangement, compiled)
+
+
+def _exact(layer: Layer, weight: FloatArray, config: NpuConfig) -> bool:
+    """True if the tile engines have weights as they are."""
+    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
+    return np.array_equal(rounded(weight, config), weight)
 
 
 def split_of(network: IntegerNetwork, config: NpuConfig) -> Split:

@@ -11,12 +11,24 @@ from typing import Any
 import numpy as np
 
 from concord.compiler.lowering.products import largest_weight
-from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.moves import ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove
-from concord.integer.npu.factors import FactorRequantisation, ScaleError
+from concord.integer.moves import (
+    ConcatMove,
+    ExpandMove,
+    FlattenMove,
+    NoMove,
+    ReshapeMove,
+    SqueezeMove,
+    TransposeMove,
+)
+from concord.integer.npu.factors import ScaleError
 from concord.integer.npu.operations import WeightedPair, WindowSums
+from concord.integer.npu.origins import Stored
+from concord.integer.npu.products import product
+from concord.integer.npu.scales import fixed_scale, nearest_weights, real_scales
+from concord.integer.npu.tensors import NotOnNpu as NotOnNpu
+from concord.integer.npu.tensors import NpuTensors
 from concord.integer.operations import (
     CodeAverage,
     CodeFloats,
@@ -27,15 +39,12 @@ from concord.integer.operations import (
     CodeSum,
     CodeTable,
 )
-from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
-from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.operations import (
     ChannelsLastAverage,
     ChannelsLastMaximum,
     FixedPointMean,
     FixedPointSum,
 )
-from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
 from concord.spec.config import NpuConfig
 
@@ -44,10 +53,6 @@ _MOVES = (ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove,
 _LONGEST = 63
 #: Advice where the NPU does not compute a network on codes.
 _INSTEAD = "block floating point takes more: compile without --exact"
-
-
-class NotOnNpu(ValueError):
-    """Reason for which an operation is not one of the NPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +67,22 @@ class Split:
         What is computed from these outputs, as in the network.
     shapes : dict of str to tuple of int
         Of all tensors, after the samples.
+    stored : dict of str to Stored
+        Codes of all tensors on the NPU, and which of them is stored as 0.
+    outputs : dict of str to str
+        Tensors of codes that hold the outputs of the model, by the names of these.
     """
 
     npu: IntegerGraph
     host: list[IntegerOperation]
     shapes: Mapping[str, tuple[int, ...]]
+    stored: Mapping[str, Stored]
+    outputs: dict[str, str]
+
+    @property
+    def arithmetic(self) -> IntegerGraph:
+        """The network with the arithmetic of the NPU, and what the host computes after it."""
+        return replace(self.npu, operations=[*self.npu.operations, *self.host], outputs=self.outputs)
 
 
 def split(graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: NpuConfig) -> Split:
@@ -87,92 +103,102 @@ def split(graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: Np
         If a product has to be computed after something that the NPU does not compute: every reason, with its tensor.
     """
     rewriter = _Rewriter(graph, shapes, config)
+    graph = rewriter.graph
     reasons = [f"{name}: {why}" for name, why in rewriter.refused.items()]
     late = [part.name for part in rewriter.host if isinstance(part, WeightedSums)]
     if late or not rewriter.npu:
         products = f"; behind that stand products ({', '.join(late)})" if late else ""
         raise NotOnNpu(f"{'; '.join(reasons)}{products}; {_INSTEAD}")
     made = {*graph.inputs.values(), *(part.output for part in rewriter.npu)}
+    there = {*made, *(part.output for part in rewriter.host)}
+    schemes = {name: scheme for name, scheme in graph.schemes.items() if name in there}
     read = {name for part in rewriter.host for name in part.inputs} | set(graph.outputs.values())
     outputs = {name: name for name in sorted(read & made)}
-    npu = replace(graph, operations=rewriter.npu, outputs=outputs, aliases={})
-    return Split(npu, rewriter.host, shapes)
+    npu = replace(graph, schemes=schemes, operations=rewriter.npu, outputs=outputs, aliases={})
+    return Split(npu, rewriter.host, rewriter.shapes, rewriter.stored, graph.outputs)
 
 
 class _Rewriter:
     """Goes through the operations in order."""
 
     def __init__(self, graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: NpuConfig):
-        self.graph, self.shapes, self.config = graph, shapes, config
-        self.npu: list[IntegerOperation] = []
+        self.config, self.tensors = config, NpuTensors(graph, shapes, config)
+        self.schemes, self.shapes, self.stored = self.tensors.schemes, self.tensors.shapes, self.tensors.stored
+        self.graph = self._behind_limits(graph)
         self.host: list[IntegerOperation] = []
         self.refused: dict[str, str] = {}
-        there = set(graph.inputs.values())
-        for operation in graph.operations:
-            part: IntegerOperation | None = None
+        there = {*graph.inputs.values(), *(part.output for part in self.tensors.operations)}
+        for operation in self.graph.operations:
             if there.issuperset(operation.inputs):
                 try:
-                    part = self._rewritten(operation)
+                    self._rewrite(operation)
                 except (NotOnNpu, ScaleError) as error:
                     self.refused[operation.output] = str(error)
-            if part is None:
-                self.host.append(operation)
-            else:
-                self.npu.append(part)
-                there.add(operation.output)
+                else:
+                    there.add(operation.output)
+                    continue
+            self.host.append(operation)
+        needed = {*self.graph.outputs.values(), *(name for part in self.host for name in part.inputs)}
+        self.npu: list[IntegerOperation] = []
+        for operation in reversed(self.tensors.operations):  # all but what was computed in parts instead
+            if operation.output in needed:
+                needed.update(operation.inputs)
+                self.npu.insert(0, operation)
 
-    def _rewritten(self, operation: IntegerOperation) -> IntegerOperation:
-        for name in (*operation.inputs, operation.output):
-            self._check_codes(name)
-        for kind, rule in _RULES.items():
-            if isinstance(operation, kind):
-                return rule(self, operation)
+    def _behind_limits(self, graph: IntegerGraph) -> IntegerGraph:
+        """The network behind inputs of which mantissas do not hold one code, so that this is limited first."""
+        names = dict[str, str]()
+        for name in graph.inputs.values():
+            if name in self.stored and self.stored[name].limited:
+                names[name] = self.tensors.move(f"{name}/limited", (name,), NoMove(), self.shapes[name])
+        operations = [
+            replace(part, inputs=tuple(names.get(name, name) for name in part.inputs)) for part in graph.operations
+        ]
+        outputs = {name: names.get(tensor, tensor) for name, tensor in graph.outputs.items()}
+        return replace(graph, schemes=self.schemes, operations=operations, outputs=outputs)
+
+    def _rewrite(self, operation: IntegerOperation) -> None:
+        self.tensors.check((*operation.inputs, operation.output))
+        rule = next((rule for kind, rule in _RULES.items() if isinstance(operation, kind)), None)
         if isinstance(operation, CodePairTable):
             raise NotOnNpu("tables with two indices are not on the NPU; load the network with pairs=False")
-        raise NotOnNpu(f"{type(operation).__name__} is not computed on codes by the NPU")
-
-    def _check_codes(self, name: str) -> None:
-        scheme = self.graph.schemes[name]
-        reach, most = reach_of(scheme, scheme.zero), self.config.act.q_max
-        if reach > most:
-            raise NotOnNpu(f"codes of {name} reach {reach} from their zero point; mantissas hold {most}")
+        if rule is None:
+            raise NotOnNpu(f"{type(operation).__name__} is not computed on codes by the NPU")
+        if (made := rule(self, operation)) is not None:
+            self.tensors.operations.append(made)
 
     # Operations --------------------------------------------------------------------------------
 
-    def products(self, operation: WeightedSums) -> IntegerOperation:
-        """Products with a requantisation by factors, which has the bias."""
-        largest = int(np.abs(operation.weight).max(initial=0))
-        if largest > self.config.wgt.q_max:
-            raise NotOnNpu(f"weights reach {largest}; mantissas hold {self.config.wgt.q_max}")
-        if operation.zero_point != self.graph.schemes[operation.inputs[0]].zero:
-            raise NotOnNpu("padding is no code of zero")
-        if isinstance(operation, WeightedWindows) and operation.weight.ndim not in (3, 4):
-            raise NotOnNpu(f"a convolution must have one or two dimensions, not {operation.weight.ndim - 2}")
-        scales, terms, up = real_scales(operation.requantisation, operation.bias)
-        shape = (-1, *[1] * (operation.weight.ndim - 2)) if isinstance(operation, WeightedWindows) else (-1,)
-        codes = _codes(operation.requantisation)
-        made = FactorRequantisation.of(scales, terms, shape, codes, up=up, bits=self.config.scaled_bits)
-        return replace(operation, bias=np.zeros_like(operation.bias), requantisation=made)
+    def products(self, operation: WeightedSums) -> IntegerOperation | None:
+        """Products with a requantisation by factors."""
+        return product(self.tensors, operation)
 
     def table(self, operation: CodeTable) -> IntegerOperation:
         """A function of one code."""
-        return operation
+        stored, table = self.stored[operation.output], operation.table
+        if not stored.limited:
+            return operation
+        entries = np.clip(table.entries, stored.low, stored.high)
+        return replace(operation, table=replace(table, entries=entries))
 
     def movement(self, operation: CodeMovement) -> IntegerOperation:
         """Codes that only move."""
         if not isinstance(operation.move, _MOVES):
             raise NotOnNpu(f"{type(operation.move).__name__} is not one of the NPU")
-        schemes = [self.graph.schemes[name] for name in operation.inputs]
-        if any(operation.low > scheme.low or operation.high < scheme.high for scheme in schemes):
-            raise NotOnNpu("codes that are moved and limited at once are not computed by the NPU")
+        self._check_limits(operation, "codes that are moved and limited at once are")
         return operation
+
+    def _check_limits(self, operation: Any, what: str) -> None:
+        """Refuse limits that any code is beyond."""
+        stored = self.stored[operation.output]
+        if operation.low > stored.low or operation.high < stored.high:
+            raise NotOnNpu(f"{what} not computed by the NPU")
 
     def maximum(self, operation: Any) -> IntegerOperation:
         """Maxima of codes, as they are."""
-        scheme, dilations = self.graph.schemes[operation.output], operation.dilations
-        if getattr(operation, "low", scheme.low) > scheme.low or getattr(operation, "high", scheme.high) < scheme.high:
-            raise NotOnNpu("a maximum that is limited is not computed by the NPU")
-        if len(operation.kernel) not in (1, 2) or max(dilations) > 1:
+        if isinstance(operation, ChannelsLastMaximum):
+            self._check_limits(operation, "a maximum that is limited is")
+        if len(operation.kernel) not in (1, 2) or max(operation.dilations) > 1:
             raise NotOnNpu("a maximum must be of one or two dimensions, without dilations")
         return operation  # type: ignore[no-any-return]
 
@@ -180,21 +206,19 @@ class _Rewriter:
         """The mean of all elements of a channel, or of windows."""
         sizes = self.shapes[operation.inputs[0]][1:]
         ratio = Fraction(float(operation.scale)) / Fraction(float(operation.target_scale))
-        codes = operation.target_zero_point, operation.low, operation.high
-        if not isinstance(operation, CodeAverage):
-            return self._sums(
-                operation, False, operation.zero_point, (sizes, sizes, (0,) * 2 * len(sizes)), ratio, codes
-            )
-        if max(operation.dilations) > 1 or (operation.padding_counts and any(operation.pads)):
-            raise NotOnNpu("a mean must be without dilations, and without padding that counts")
-        window = operation.kernel, operation.strides, operation.pads
-        return self._sums(operation, False, operation.zero_point, window, ratio, codes)
+        limits = _Limits(operation.target_zero_point, operation.low, operation.high)
+        window = sizes, sizes, (0,) * 2 * len(sizes)
+        if isinstance(operation, CodeAverage):
+            if max(operation.dilations) > 1 or (operation.padding_counts and any(operation.pads)):
+                raise NotOnNpu("a mean must be without dilations, and without padding that counts")
+            window = operation.kernel, operation.strides, operation.pads
+        return self._sums(operation, False, operation.zero_point, window, ratio, limits)
 
     def average(self, operation: ChannelsLastAverage) -> IntegerOperation:
         """Means of windows of TensorFlow Lite."""
-        zero = self.graph.schemes[operation.inputs[0]].zero
-        window, codes = (operation.kernel, operation.strides, operation.pads), (zero, operation.low, operation.high)
-        return self._sums(operation, True, zero, window, Fraction(1), codes, up=True)
+        zero = self.schemes[operation.inputs[0]].zero
+        window, limits = (operation.kernel, operation.strides, operation.pads), operation
+        return self._sums(operation, True, zero, window, Fraction(1), _Limits(zero, limits.low, limits.high), up=True)
 
     def mean_of_axes(self, operation: FixedPointMean) -> IntegerOperation:
         """The mean of TensorFlow Lite, of all axes but the channels."""
@@ -203,8 +227,8 @@ class _Rewriter:
             raise NotOnNpu(f"a mean must be of all axes but samples and channels, not of {list(operation.axes)}")
         scales, _, _ = real_scales(operation.requantisation, np.zeros(1, np.int64))
         window = sizes[:-1], sizes[:-1], (0,) * 2 * (len(sizes) - 1)
-        ratio, codes = scales[0] * prod(sizes[:-1]), _codes(operation.requantisation)
-        return self._sums(operation, True, operation.zero_point, window, ratio, codes, up=True)
+        ratio = scales[0] * prod(sizes[:-1])
+        return self._sums(operation, True, operation.zero_point, window, ratio, operation.requantisation, up=True)
 
     def _sums(
         self,
@@ -213,72 +237,73 @@ class _Rewriter:
         zero_point: int,
         window: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
         ratio: Fraction,
-        codes: tuple[int, int, int],
+        limits: Any,
         *,
         up: bool = False,
     ) -> IntegerOperation:
         kernel, strides, pads = window
         if len(kernel) not in (1, 2) or max(kernel) > _LONGEST:
             raise NotOnNpu(f"a mean must be of one or two dimensions of at most {_LONGEST}, not of {list(kernel)}")
-        shape = self.shapes[operation.inputs[0]]
+        shape, stored = self.shapes[operation.inputs[0]], self.stored[operation.inputs[0]]
         sizes = shape[:-1] if last else shape[1:]
         counts = _counts(sizes, kernel, strides, pads)
         scales = [ratio / int(count) for count in counts.ravel()]
-        made = FactorRequantisation.of(
-            scales, [Fraction(0)] * len(scales), (1, *counts.shape), codes, up=up, bits=self.config.scaled_bits
-        )
+        terms = [ratio * (stored.origin - zero_point)] * len(scales)
+        made = self.tensors.requantisation(operation.output, scales, terms, (1, *counts.shape), limits, up)
         return WindowSums(
             name=operation.name, inputs=operation.inputs, output=operation.output, kernel=kernel, strides=strides,
-            pads=pads, last=last, shape=self.shapes[operation.output], zero_point=zero_point,
-            reach=reach_of(self.graph.schemes[operation.inputs[0]], zero_point), requantisation=made,
+            pads=pads, last=last, shape=self.shapes[operation.output], zero_point=stored.origin, reach=stored.reach,
+            requantisation=made,
         )  # fmt: skip
 
     def sum_of_codes(self, operation: CodeSum) -> IntegerOperation:
         """Add of ONNX."""
-        ratios = [Fraction(float(ratio)) for ratio in operation.ratios]
-        return self._pair(operation, ratios, operation.zeros, (operation.zero_point, operation.low, operation.high))
+        return self._pair(operation, [Fraction(float(ratio)) for ratio in operation.ratios], operation)
 
     def sum_of_floats(self, operation: CodeFloats) -> IntegerOperation:
         """Add of ONNX in binary32; the NPU has factors of its own."""
         if operation.operator != "Add":
             raise NotOnNpu(f"{operation.operator} of two tensors is not computed on codes by the NPU")
-        ratios = [Fraction(float(scale)) / Fraction(float(operation.step)) for scale in operation.scales]
-        return self._pair(operation, ratios, operation.zeros, (operation.zero_point, operation.low, operation.high))
+        step = Fraction(float(operation.step))
+        return self._pair(operation, [Fraction(float(scale)) / step for scale in operation.scales], operation)
 
     def fixed_point_sum(self, operation: FixedPointSum) -> IntegerOperation:
         """Add and Sub of TensorFlow Lite."""
         (output,), _, _ = real_scales(operation.requantisation, np.zeros(1, np.int64))
         ratios = [fixed_scale(scale)[0] * output * (1 << operation.up) for scale in operation.scales]
         signed = [ratios[0], -ratios[1] if operation.difference else ratios[1]]
-        return self._pair(operation, signed, operation.zeros, _codes(operation.requantisation), up=True)
+        return self._pair(operation, signed, operation.requantisation, up=True)
 
-    def _pair(
-        self,
-        operation: IntegerOperation,
-        ratios: list[Fraction],
-        zeros: tuple[int, int],
-        codes: tuple[int, int, int],
-        *,
-        up: bool = False,
-    ) -> IntegerOperation:
+    def _pair(self, operation: Any, ratios: list[Fraction], limits: Any, *, up: bool = False) -> IntegerOperation:
         a, b = (self.shapes[name] for name in operation.inputs)
         if a != b or operation.inputs[0] == operation.inputs[1]:
             raise NotOnNpu("a sum must be of two tensors of one shape")
-        first, second = nearest_weights(abs(ratios[0]), abs(ratios[1]), largest_weight(self.config.wgt_mant))
-        scale = abs(ratios[0]) / first if abs(ratios[0]) >= abs(ratios[1]) else abs(ratios[1]) / second
-        made = FactorRequantisation.of(
-            [scale], [Fraction(0)], (1,) * len(a), codes, up=up, bits=self.config.scaled_bits
+        sizes = nearest_weights(abs(ratios[0]), abs(ratios[1]), largest_weight(self.config.wgt_mant))
+        larger = 0 if abs(ratios[0]) >= abs(ratios[1]) else 1
+        scale = abs(ratios[larger]) / sizes[larger]
+        weights = [-size if ratio < 0 else size for ratio, size in zip(ratios, sizes, strict=True)]
+        stored = [self.stored[name] for name in operation.inputs]
+        moved = sum(
+            weight * (part.origin - zero) for weight, part, zero in zip(weights, stored, operation.zeros, strict=True)
         )
-        schemes = [self.graph.schemes[name] for name in operation.inputs]
-        reaches = reach_of(schemes[0], zeros[0]), reach_of(schemes[1], zeros[1])
-        weights = (-first if ratios[0] < 0 else first), (-second if ratios[1] < 0 else second)
+        made = self.tensors.requantisation(operation.output, [scale], [scale * moved], (1,) * len(a), limits, up)
         return WeightedPair(
-            name=operation.name, inputs=operation.inputs, output=operation.output, weights=weights, zeros=zeros,
-            reaches=reaches, last=isinstance(operation, FixedPointSum), requantisation=made,
+            name=operation.name, inputs=operation.inputs, output=operation.output, weights=(weights[0], weights[1]),
+            zeros=(stored[0].origin, stored[1].origin), reaches=(stored[0].reach, stored[1].reach),
+            last=isinstance(operation, FixedPointSum), requantisation=made,
         )  # fmt: skip
 
 
-_RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation]] = {
+@dataclass(frozen=True)
+class _Limits:
+    """Code of 0, and least and greatest code of a result."""
+
+    zero_point: int
+    low: int
+    high: int
+
+
+_RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation | None]] = {
     WeightedRows: _Rewriter.products,
     WeightedWindows: _Rewriter.products,
     CodeMovement: _Rewriter.movement,
@@ -292,60 +317,6 @@ _RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation]] = {
     CodeFloats: _Rewriter.sum_of_floats,
     FixedPointSum: _Rewriter.fixed_point_sum,
 }
-
-
-def real_scales(requantiser: Requantiser, bias: Integers) -> tuple[list[Fraction], list[Fraction], bool]:
-    """Factors of accumulators and numbers that are added, in codes, by channel; whether halves are rounded up.
-
-    Raises
-    ------
-    NotOnNpu
-        If it is another requantisation than those of ONNX and TensorFlow Lite.
-    """
-    match requantiser:
-        case Requantisation():
-            scales, term, up = [Fraction(float(scale)) for scale in requantiser.scale.ravel()], None, False
-        case FloatRequantisation():
-            step = Fraction(float(requantiser.step))
-            scales = [Fraction(float(factor)) / step for factor in requantiser.factor.ravel()]
-            term, up = [Fraction(float(number)) / step for number in requantiser.term.ravel()], False
-        case FixedPointRequantisation():
-            scales, term, up = fixed_scale(requantiser.scale), None, True
-        case Binary64Requantisation():
-            pairs = zip(requantiser.significand.ravel().tolist(), requantiser.exponent.ravel().tolist(), strict=True)
-            scales, term, up = (
-                [Fraction(significand) * Fraction(2) ** exponent for significand, exponent in pairs],
-                None,
-                True,
-            )
-        case _:
-            raise NotOnNpu(f"{type(requantiser).__name__} has no factors")
-    channels = max(bias.size, len(scales), 0 if term is None else len(term))
-    scales, terms = scales * (channels // len(scales)), (term or [Fraction(0)]) * (channels // len(term or [0]))
-    biases = bias.ravel().tolist() * (channels // max(bias.size, 1))
-    return scales, [scale * number + more for scale, number, more in zip(scales, biases, terms, strict=True)], up
-
-
-def fixed_scale(scale: FixedPointMultiplier) -> list[Fraction]:
-    """The real multipliers of TensorFlow Lite."""
-    pairs = zip(np.ravel(scale.multiplier).tolist(), np.ravel(scale.shift).tolist(), strict=True)
-    return [Fraction(multiplier) * Fraction(2) ** (shift - 31) for multiplier, shift in pairs]
-
-
-def nearest_weights(first: Fraction, second: Fraction, most: int) -> tuple[int, int]:
-    """Two whole numbers up to ``most`` whose quotient is nearest to that of two numbers; of equal ones the greatest."""
-    if not first or not second:
-        return (most, 0) if first else (0, most)
-    ratio = min(first, second) / max(first, second)
-    larger = np.arange(most, 0, -1)
-    smaller = np.maximum(np.rint(larger * float(ratio)), 1)
-    best = int(np.argmin(np.abs(smaller / larger - float(ratio))))
-    pair = int(larger[best]), int(smaller[best])
-    return pair if first >= second else pair[::-1]
-
-
-def _codes(requantiser: Any) -> tuple[int, int, int]:
-    return requantiser.zero_point, requantiser.low, requantiser.high
 
 
 def _counts(

@@ -19,7 +19,7 @@ from concord.integer.npu.folder import save_codes
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.weighted_sums import IntegerMatMul, windows_of
 from concord.prove.exact import prove_exact
-from concord.spec.presets import ECP5_85F_INT8
+from concord.spec.presets import ECP5_85F
 from concord.transfer import UniformAffine
 from support.commands import run
 from support.derived_backends import needs_c
@@ -88,7 +88,7 @@ def test_trained_networks(name, file, tmp_path):
     x, few = trained_input(name, file)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
     network = integer.load(quantised(tmp_path, onnx.load(DATA / "models" / f"{name}.onnx"), few, **options))
-    codes, inputs = compile_codes(network, ECP5_85F_INT8), {next(iter(network.graph.inputs)): x}
+    codes, inputs = compile_codes(network, ECP5_85F), {next(iter(network.graph.inputs)): x}
     for library in LIBRARIES[::2]:
         assert different(codes.arithmetic, library, tmp_path, inputs) == 0
     proof = prove_exact(codes.arithmetic, inputs)

@@ -18,7 +18,7 @@ from concord.integer.npu.rewriting import NotOnNpu
 from concord.integer.shapes import fixed_sizes
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
-from concord.spec.presets import ECP5_85F_INT8, TINY
+from concord.spec.presets import ECP5_85F, TINY
 from support.commands import run
 from support.few_bits import in_few_bits
 from support.frameworks import needs
@@ -89,7 +89,7 @@ def test_codes_of_few_bits(kind, bits, samples, tmp_path):
     if bits == 4:  # the sum of two tensors is a table with two indices elsewhere
         source = tmp_path / "few.onnx"
         source.write_bytes(proto.SerializeToString())
-        code, output = run("compile", source, "--exact", "--preset", "ecp5-85f-int8", "-o", tmp_path / "net")
+        code, output = run("compile", source, "--exact", "--preset", "ecp5-85f", "-o", tmp_path / "net")
         assert code == 0, output
         with pytest.raises(NotOnNpu, match="tables with two indices are not on the NPU; load the network with pairs=F"):
             compile_codes(integer.load(proto), config)
@@ -180,7 +180,7 @@ def test_other_configurations_are_refused(network):
 
 def test_codes_that_mantissas_do_not_hold_are_named(network):
     narrow = FED_SCALING.replace(act_mant=6)
-    with pytest.raises(NotOnNpu, match=r"codes of .* reach \d+ from their zero point; mantissas hold 31; behind that"):
+    with pytest.raises(NotOnNpu, match=r"x_.* has 25[56] codes, and mantissas hold 63; behind that"):
         compile_codes(network, narrow)
 
 
@@ -232,15 +232,15 @@ def test_commands(samples, tmp_path):
     proto = quantised(tmp_path, small_network(), samples, **options)
     np.savez(tmp_path / "x.npz", x=samples)
     net, wanted = tmp_path / "net", integer.load(proto)
-    words = ("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f-int8", "-o", net)
+    words = ("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f", "-o", net)
     code, output = run(*words)
     assert code == 0, output
-    assert "net.program, net.tables, npu.image, npu.ports; ecp5-85f-int8: 6 layers" in output
+    assert "net.program, net.tables, npu.image, npu.ports; ecp5-85f: 7 layers" in output
     assert "samples/s in a batch" in output
     code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")
     assert code == 0, output
     assert " of 20 codes are others than with the scales of the network" in output and "no flags were raised" in output
-    codes = compile_codes(wanted, ECP5_85F_INT8)
+    codes = compile_codes(wanted, ECP5_85F)
     assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes.expected({"x": samples})["y"])
     code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--json")
     facts = json.loads(output)
@@ -248,9 +248,10 @@ def test_commands(samples, tmp_path):
     apart = np.load(tmp_path / "y.npz")["y"].astype(int) - wanted.run({"x": samples})["y"]
     assert facts["results"]["y"]["different"] == np.count_nonzero(apart)
     assert facts["results"]["y"]["most"] == np.abs(apart).max()
-    code, output = run("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f-int8", "--json")
-    facts = json.loads(output)
-    assert code == 0 and facts["npu"]["name"] == "ecp5-85f-int8" and facts["layers"] == 6 and facts["rates"]
+    code, output = run("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f", "--json")
+    facts, end = json.JSONDecoder().raw_decode(output)
+    assert "mantissas 255 numbers" in facts["warnings"][0] and facts["warnings"][0] in output[end:]
+    assert code == 0 and facts["npu"]["name"] == "ecp5-85f" and facts["layers"] == 7 and facts["rates"]
     code, output = run("run", net, "--exact", "-i", tmp_path / "x.npz", "-o", tmp_path / "z.npz")
     assert code == 0, output
     assert np.array_equal(np.load(tmp_path / "z.npz")["y"], wanted.run({"x": samples})["y"])
@@ -258,8 +259,8 @@ def test_commands(samples, tmp_path):
     assert code == 0, output
     code, output = run(*words[:3], "--board", "ulx3s-85f", "-o", net)
     assert code == 1 and "--exact must be given with --preset or --config for a --board and a --link" in output
-    code, output = run(*words[:4], "ecp5-85f", "-o", net)
-    assert code == 1 and "configuration must have code_scaling to compute on codes, unlike 'ecp5-85f'" in output
+    code, output = run(*words[:4], "ecp5-85f-256", "-o", net)
+    assert code == 1 and "configuration must have code_scaling to compute on codes, unlike 'ecp5-85f-256'" in output
 
 
 # Networks that others have trained ------------------------------------------------------------------------------
@@ -273,13 +274,13 @@ OFFICIAL = ["ic_resnet8", "kws_dscnn", "sww_dscnn1d", "vww_mobilenetv1_025"]
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_networks_of_mlperf_tiny(name):
     network = integer.load(DATA / "models" / "tflite_int8" / f"{name}_int8.tflite")
-    codes = compile_codes(network, ECP5_85F_INT8)
+    codes = compile_codes(network, ECP5_85F)
     rng = np.random.default_rng(1)
     graph = network.graph
     inputs = {
         name: rng.integers(graph.schemes[tensor].low, graph.schemes[tensor].high + 1, (2, *fixed_sizes(graph, name)))
         for name, tensor in graph.inputs.items()
     }
-    found, flags = results(codes, inputs, ECP5_85F_INT8)
+    found, flags = results(codes, inputs, ECP5_85F)
     assert equal(found, codes.expected(inputs)) and not flags
     assert any(isinstance(part, WindowSums) for part in codes.split.npu.operations) or name == "sww_dscnn1d"
