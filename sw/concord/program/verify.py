@@ -135,6 +135,8 @@ class _Checker:
         self.constant = {region: np.zeros_like(written) for region, written in self.written.items()}
         #: Lanes of words of the matrix memory that columns were written to.
         self.lanes = np.zeros((config.matrix_depth, config.lanes), dtype=np.bool_)
+        #: Rows of words of the matrix memory whose exponents are those of data, as ``m_wr`` has written them.
+        self.of_data = np.zeros((config.matrix_depth, config.rows), dtype=np.bool_)
         self.start()
 
     def start(self) -> None:
@@ -230,13 +232,15 @@ class _Checker:
             self._write_columns(chain.pc, chain.written_columns().ravel())
         if steps.to_row:
             rows = chain.written_tile_rows()
-            self._write_matrix(chain.pc, tile_row_words(rows, config), rows[..., None] % config.native)
+            self._write_matrix(chain.pc, tile_row_words(rows, config), rows[..., None] % config.native, of_data=False)
 
     def _reads(self, pc: int, reads: Mapping[RegionId, Index]) -> None:
         """Words that are read must have a value; -1 is none."""
         for region, words in reads.items():
             listed = words[words >= 0]
             known = self._whole() if region is RegionId.MATRIX else self.written[region]
+            if region is RegionId.MATRIX and (rows := self.of_data[listed].any(axis=-1)).any():
+                self.report(pc, f"multiplies matrix {_some(listed[rows])}, whose exponents are those of an m_wr")
             if not known[listed].all():
                 self.report(pc, f"reads {region.name.lower()} {_some(listed[~known[listed]])} before it is written")
 
@@ -255,10 +259,15 @@ class _Checker:
         words, lanes = np.divmod(columns, self.config.lanes)
         self._constant_matrix(pc, words, np.any(self.constant[RegionId.MATRIX][words], axis=1))
         self.lanes[words, lanes] = True
-        self.written[RegionId.MATRIX][words[self.lanes[words].all(axis=1)]] = True
+        whole = words[self.lanes[words].all(axis=1)]
+        self.written[RegionId.MATRIX][whole] = True
+        self.of_data[whole] = False
 
-    def _write_matrix(self, pc: int, words: Index, rows: Index) -> None:
-        """Rows of words."""
+    def _write_matrix(self, pc: int, words: Index, rows: Index, *, of_data: bool) -> None:
+        """Rows of words; ``of_data``: with exponents that data have."""
+        if of_data:
+            self.lanes[words] = False
+        self.of_data[words, rows] = of_data
         self._constant_matrix(pc, words, self.constant[RegionId.MATRIX][words, rows])
         self.written[RegionId.MATRIX][words, rows] = True
 
@@ -356,7 +365,7 @@ class _Checker:
         """Rows of tiles."""
         config, rows = self.config, chain.written_rows(self.config).ravel()
         rows = rows[rows < config.matrix_rows]
-        self._write_matrix(chain.pc, row_words(rows, config), rows[:, None] % config.rows)
+        self._write_matrix(chain.pc, row_words(rows, config), rows[:, None] % config.rows, of_data=True)
 
 
 def _some(addresses: NDArray[np.int64]) -> str:

@@ -24,8 +24,10 @@ def mfu_multipliers(config: NpuConfig) -> int:
 def paired(config: NpuConfig) -> bool:
     """True if two rows share their multipliers: with one for each product, no device would have enough.
 
-    The multifunction units have some, too.
+    The multifunction units have some, too. Rows with integer chains have memories by lane, which pairs have not.
     """
+    if config.integer_chains:
+        return False
     needed = config.rows * config.lanes + mfu_multipliers(config)
     return config.lanes % 2 == 0 and pairs_take(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS
 

