@@ -13,7 +13,9 @@ from concord.host import connect
 from concord.host.device import Device
 from concord.integer import IntegerNetwork
 from concord.integer.npu import CodesOnNpu, compile_codes
-from concord.spec.presets import ECP5_85F_INT8
+from concord.program.allocator import CapacityError
+from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_85F
 from concord_bench.exact_networks import NETWORKS, quantised
 from concord_bench.results import Results
 from concord_bench.tasks import folder
@@ -37,8 +39,8 @@ def measure_npu_codes(results: Results, say: Callable[[str], None]) -> None:
     if data is None:
         results.skip(GROUP, "CONCORD_DATA does not name a folder with networks")
         return
-    results.notes[GROUP] = _NOTE.format(preset=ECP5_85F_INT8.name)
-    with connect("emulator", ECP5_85F_INT8) as emulator, connect("rtl", ECP5_85F_INT8) as rtl:
+    results.notes[GROUP] = _NOTE.format(preset=ECP5_85F.name)
+    with connect("emulator", ECP5_85F) as emulator, connect("rtl", ECP5_85F) as rtl:
         for name, file in NETWORKS.items():
             say(f"{name} on codes on the NPU")
             results.row(GROUP, name, codes_row(quantised(data, name, file), *recorded(data, file), emulator, rtl))
@@ -55,8 +57,11 @@ def recorded(data: Path, file: str) -> tuple[NDArray[np.float32], NDArray[np.int
 def codes_row(
     network: IntegerNetwork, x: NDArray[np.float32], classes: NDArray[np.int64], emulator: Device, rtl: Device
 ) -> dict[str, str]:
-    """Texts by column, of a network on two devices of one configuration."""
-    made = compile_codes(network, emulator.config)
+    """Texts by column, of a network on two devices of one configuration; what lacks if it does not fit."""
+    try:
+        made = compile_codes(network, emulator.config)
+    except CapacityError as error:
+        return {"lacks": "; ".join(_lack(region, *words) for region, words in error.short.items())}
     (port,), (name,) = network.graph.inputs, network.graph.outputs
     for device in (emulator, rtl):
         device.load(made.image)
@@ -78,12 +83,19 @@ def codes_row(
     }
 
 
+def _lack(region: RegionId, there: int, needed: int) -> str:
+    return f"{needed:,} words of {region.name.lower()} memory, which has {there:,}"
+
+
 def _in_parts(run: Callable[[dict[str, Any]], NDArray[Any]], port: str, x: NDArray[np.float32]) -> NDArray[Any]:
     return np.concatenate([run({port: x[k : k + _LAYERS]}) for k in range(0, len(x), _LAYERS)])
 
 
 def _differing_layers(made: CodesOnNpu, x: NDArray[np.float32]) -> str:
-    """Codes of layers for the inputs that they have in the network, and how many are others."""
+    """Codes of layers for the inputs that they have in the network, and how many are others.
+
+    Parts of a tensor that the network has not are made of those that it has.
+    """
     network = made.network
     graph, values = network.graph, dict[str, Any]()
     (port,) = graph.inputs
@@ -91,5 +103,8 @@ def _differing_layers(made: CodesOnNpu, x: NDArray[np.float32]) -> str:
     different = total = 0
     for part in made.split.npu.operations:
         codes = part.run(*(values[name] for name in part.inputs))
-        different, total = different + int((codes != values[part.output]).sum()), total + codes.size
+        if part.output in graph.schemes:
+            different, total = different + int((codes != values[part.output]).sum()), total + codes.size
+        else:
+            values[part.output] = codes
     return f"{different:,} of {total:,}"

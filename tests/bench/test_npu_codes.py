@@ -3,7 +3,7 @@
 import pytest
 
 from concord.host import connect
-from concord.spec.presets import ECP5_85F_INT8
+from concord.spec.presets import ECP5_85F
 from concord_bench import Results, exact_networks, npu_codes
 from support.trained import DATA, needs_data
 
@@ -13,7 +13,7 @@ from support.trained import DATA, needs_data
 def test_a_row():
     network = exact_networks.quantised(DATA, "sww_dscnn1d", "sww_logmel")
     inputs, classes = npu_codes.recorded(DATA, "sww_logmel")
-    with connect("emulator", ECP5_85F_INT8) as device, connect("emulator", ECP5_85F_INT8) as other:
+    with connect("emulator", ECP5_85F) as device, connect("emulator", ECP5_85F) as other:
         row = npu_codes.codes_row(network, inputs[:4], classes[:4], device, other)
     assert row["emulator = definition"] == "yes" and row["RTL = definition"] == "yes, 4 samples"
     assert row["right"] == f"{row['right, network']} of 4"

@@ -265,6 +265,8 @@ def test_commands(samples, tmp_path):
 
 # Networks that others have trained ------------------------------------------------------------------------------
 
+#: With room for ResNet-8 as a whole: its sums of two tensors are not computed in row tiles.
+ROOMY = ECP5_85F.replace(name="roomy", narrow_depth=8192)
 OFFICIAL = ["ic_resnet8", "kws_dscnn", "sww_dscnn1d", "vww_mobilenetv1_025"]
 
 
@@ -274,13 +276,24 @@ OFFICIAL = ["ic_resnet8", "kws_dscnn", "sww_dscnn1d", "vww_mobilenetv1_025"]
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_networks_of_mlperf_tiny(name):
     network = integer.load(DATA / "models" / "tflite_int8" / f"{name}_int8.tflite")
-    codes = compile_codes(network, ECP5_85F)
+    config = ROOMY if name == "ic_resnet8" else ECP5_85F
+    codes = compile_codes(network, config)
     rng = np.random.default_rng(1)
     graph = network.graph
     inputs = {
         name: rng.integers(graph.schemes[tensor].low, graph.schemes[tensor].high + 1, (2, *fixed_sizes(graph, name)))
         for name, tensor in graph.inputs.items()
     }
-    found, flags = results(codes, inputs, ECP5_85F)
+    found, flags = results(codes, inputs, config)
     assert equal(found, codes.expected(inputs)) and not flags
     assert any(isinstance(part, WindowSums) for part in codes.split.npu.operations) or name == "sww_dscnn1d"
+
+
+@needs_data
+@needs("tflite")
+@pytest.mark.slow
+def test_what_lacks_for_a_network_whose_maps_are_large():
+    network = integer.load(DATA / "models" / "tflite_int8" / "ic_resnet8_int8.tflite")
+    with pytest.raises(CapacityError, match="narrow memory has 2048 vectors, but 4361 are needed") as error:
+        compile_codes(network, ECP5_85F)
+    assert error.value.short[RegionId.NARROW][1] > 4096

@@ -16,7 +16,7 @@ from concord.integer.npu.rewriting import NotOnNpu
 from concord.prove.exact import prove_exact
 from support.code_networks import CodeNetwork, code_network
 from support.exact_files import LIBRARIES, different
-from support.onnx_models import model
+from support.onnx_models import model, node
 from support.rtl_configs import FED_AHEAD, FED_SCALING
 
 #: Mantissas of a byte, and room for random networks.
@@ -206,6 +206,30 @@ def test_padding_and_terms_that_are_wrong_are_noticed():
             assert apart(found, dataclasses.replace(codes, split=split).expected(inputs)).any(), type(wrong).__name__
 
 
+@pytest.mark.parametrize("group", [False, True])
+def test_terms_and_padding_make_up_for_the_origin(group):
+    """Codes are those of the network, but for the few that a factor of 16 bits or the code that is left out changes."""
+    loaded = network(3, group=group)
+    codes, inputs = compile_codes(loaded, EIGHT), {"x0": np.minimum(samples(loaded)["x0"], 254)}
+    found, flags = results(codes, inputs, EIGHT)
+    assert not flags and not apart(found, codes.expected(inputs)).any()
+    distances = apart(found, loaded.run(inputs))
+    assert (distances > 0).mean() < 0.15 and distances.max() <= 2
+
+
+def test_padding_beyond_the_codes_of_a_table():
+    net = CodeNetwork(np.random.default_rng(0), False)
+    net.zero_point = lambda: 0
+    table = net.add("Sigmoid", [net.add("Relu", [net.input((2, 4, 4))], (2, 4, 4), 0.02)], (2, 4, 4), 1 / 255)
+    weight, step = net.weight(3, 2, 3, 3)
+    last = net.add("Conv", [table, weight], (3, 4, 4), step / 255, pads=[1] * 4)
+    loaded = integer.load(model(net.nodes, net.inputs, [last], constants=net.constants))
+    codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
+    found, flags = results(codes, inputs, EIGHT)
+    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert apart(found, loaded.run(inputs)).max() <= 2
+
+
 def test_the_ends_of_the_range_are_right():
     """Codes that are left out become their neighbours, at the input, too."""
     loaded = network()
@@ -262,6 +286,37 @@ def test_windows_that_slide():
     codes, inputs = compile_codes(loaded, sliding), samples(loaded)
     found, flags = results(codes, inputs, sliding)
     assert not flags and not apart(found, codes.expected(inputs)).any()
+
+
+def test_a_tensor_beside_itself_is_refused():
+    """The weights of its two places add up, beyond mantissas."""
+    net = CodeNetwork(np.random.default_rng(0), False)
+    net.zero_point = lambda: 0
+    x = net.add("Relu", [net.input((4, 4, 4))], (4, 4, 4), 0.05)
+    x = net.conv(x, pads=[0] * 4, group=4)
+    twice = net.add("Concat", [x, x], (8, *net.shapes[x][1:]), net.scales[x], axis=1)
+    weight, step = net.weight(3, 8, 1, 1)
+    last = net.add("Conv", [twice, weight], (3, *net.shapes[x][1:]), net.scales[x] * step)
+    loaded = integer.load(model(net.nodes, net.inputs, [last], constants=net.constants))
+    with pytest.raises(
+        NotOnNpu, match=r"weights of .* add up beyond what mantissas hold, as it reads some codes twice"
+    ):
+        compile_codes(loaded, EIGHT)
+
+
+def test_numbers_that_the_host_makes_at_the_end():
+    proto, inputs, _ = code_network(1)
+    loaded = integer.load(proto, pairs=False)
+    name = next(iter(loaded.graph.outputs))
+    numbers = model([*proto.graph.node, node("Mul", [name, name], ["numbers"])], {}, ["numbers"])
+    del numbers.graph.input[:]
+    numbers.graph.input.extend(proto.graph.input)
+    numbers.graph.initializer.extend(proto.graph.initializer)
+    codes = compile_codes(integer.load(numbers, pairs=False), EIGHT)
+    inputs = {name: inputs[name] for name in codes.network.graph.inputs}
+    found, _ = results(codes, inputs, EIGHT)
+    wanted = codes.expected(inputs)["numbers"]
+    assert wanted.dtype == np.float32 and np.array_equal(found["numbers"], wanted) and np.abs(wanted).max() < 1000
 
 
 def test_a_folder_gives_the_same_codes(tmp_path):
