@@ -13,8 +13,6 @@ from concord.host import connect
 from concord.host.device import Device
 from concord.integer import IntegerNetwork
 from concord.integer.npu import CodesOnNpu, compile_codes
-from concord.program.allocator import CapacityError
-from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F
 from concord_bench.exact_networks import NETWORKS, quantised
 from concord_bench.results import Results
@@ -43,7 +41,8 @@ def measure_npu_codes(results: Results, say: Callable[[str], None]) -> None:
     with connect("emulator", ECP5_85F) as emulator, connect("rtl", ECP5_85F) as rtl:
         for name, file in NETWORKS.items():
             say(f"{name} on codes on the NPU")
-            results.row(GROUP, name, codes_row(quantised(data, name, file), *recorded(data, file), emulator, rtl))
+            with results.if_it_fits(f"codes of {name} on the NPU"):
+                results.row(GROUP, name, codes_row(quantised(data, name, file), *recorded(data, file), emulator, rtl))
 
 
 def recorded(data: Path, file: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -57,11 +56,8 @@ def recorded(data: Path, file: str) -> tuple[NDArray[np.float32], NDArray[np.int
 def codes_row(
     network: IntegerNetwork, x: NDArray[np.float32], classes: NDArray[np.int64], emulator: Device, rtl: Device
 ) -> dict[str, str]:
-    """Texts by column, of a network on two devices of one configuration; what lacks if it does not fit."""
-    try:
-        made = compile_codes(network, emulator.config)
-    except CapacityError as error:
-        return {"lacks": "; ".join(_lack(region, *words) for region, words in error.short.items())}
+    """Texts by column, of a network on two devices of one configuration."""
+    made = compile_codes(network, emulator.config)
     (port,), (name,) = network.graph.inputs, network.graph.outputs
     for device in (emulator, rtl):
         device.load(made.image)
@@ -81,10 +77,6 @@ def codes_row(
         "emulator = definition": "yes" if np.array_equal(made_codes, want) else "NO",
         "RTL = definition": f"yes, {len(few)} samples" if same else "NO",
     }
-
-
-def _lack(region: RegionId, there: int, needed: int) -> str:
-    return f"{needed:,} words of {region.name.lower()} memory, which has {there:,}"
 
 
 def _in_parts(run: Callable[[dict[str, Any]], NDArray[Any]], port: str, x: NDArray[np.float32]) -> NDArray[Any]:

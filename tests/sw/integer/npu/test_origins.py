@@ -264,8 +264,9 @@ def test_inputs_are_padded_however_much_of_a_window_is_unfolded(unfold, monkeypa
         return kept(lowering, node, weight)
 
     monkeypatch.setattr("concord.compiler.lowering.products.unfolded", limited)
-    loaded = network()
+    loaded = network(shape=(1, 6, 6))
     codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
+    assert codes.compiled.lowered.feeds["x0_q"].kernel == ((1, 3) if unfold == 1 else (1, 1))
     found, flags = results(codes, inputs, EIGHT)
     assert not flags and not apart(found, codes.expected(inputs)).any()
 
