@@ -9,18 +9,19 @@ import click
 import numpy as np
 from rich.console import Console
 
+from concord.cli.common import PRESET
 from concord.compiler.model import expecting
 from concord.host import LinkedDevice, connect
 from concord.host.measured import compared_run, stream_runs
 from concord.host.rates import rates
 from concord.spec.boards import link_of
-from concord.spec.presets import PRESETS, preset
+from concord.spec.presets import preset
 from concord_bench.rates import EXPECTED, rates_of
 from concord_bench.tasks import TASKS, folder
 
 
 @click.command()
-@click.option("--preset", "name", type=click.Choice(list(PRESETS)), default="ecp5-85f-256", show_default=True)
+@click.option("--preset", "name", type=PRESET, default="ecp5-85f-256", show_default=True)
 @click.option("--link", default="spi", show_default=True, help="Of the board that the preset is for.")
 @click.option("--only", multiple=True, type=click.Choice([task.model for task in TASKS]), help="Some of the networks.")
 @click.option("--runs", type=click.IntRange(min=1), help="Of a batch; by default enough for a stream.")

@@ -18,7 +18,7 @@ from concord.spec.config_file import read_config
 from concord.spec.links import LINKS, LinkKind, uart
 from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
-from concord.spec.presets import PRESETS, preset
+from concord.spec.presets import PRESETS, REMOVED, preset
 from concord.utils.cache import digest, source_digest
 from concord_boards.board import Placement
 from concord_rtl.core.implementation import Contents
@@ -31,7 +31,7 @@ from concord_rtl.flow.bram import BlockRams, Layout, Store
 from concord_rtl.flow.clocking import clock_of, tunable
 from concord_rtl.flow.report import MHZ
 
-BOARD, PRESET = NameChoice("board", concord_boards.BOARDS), NameChoice("preset", PRESETS)
+BOARD, PRESET = NameChoice("board", concord_boards.BOARDS), NameChoice("preset", PRESETS, REMOVED)
 
 board_option = click.option("--board", "board_name", type=BOARD, required=True)
 preset_option = click.option(

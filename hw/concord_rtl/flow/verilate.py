@@ -31,7 +31,7 @@ from rich.console import Console
 from concord.spec.config import NpuConfig
 from concord.spec.links import LINKS, LinkKind
 from concord.spec.name_choice import NameChoice
-from concord.spec.presets import PRESETS, preset
+from concord.spec.presets import PRESETS, REMOVED, preset
 from concord.utils.cache import CacheEntry, CacheError, digest
 from concord.utils.simulations import LIBRARY, SimulationNote, simulation_entry
 from concord_rtl.flow import banks
@@ -223,7 +223,7 @@ def npu_library(config: NpuConfig, *, trace: bool = False, link: LinkKind = Link
 
 
 @click.command()
-@click.option("--preset", "name", type=click.Choice(list(PRESETS)), help="One of the named configurations.")
+@click.option("--preset", "name", type=NameChoice("preset", PRESETS, REMOVED), help="One of the named configurations.")
 @click.option("--config", "text", help="A configuration as JSON, as NpuConfig.to_dict gives it.")
 @click.option(
     "--link",

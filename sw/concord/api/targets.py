@@ -38,7 +38,7 @@ class Target:
     Parameters
     ----------
     configs : tuple of NpuConfig
-        The configurations that it may get: the presets of the board, those for networks on codes apart, or one.
+        The configurations that it may get: the presets of the board, without the one for training alone, or one.
     board : str or None
         The board, if there is one.
     link : str or None
@@ -77,7 +77,7 @@ class Target:
             return cls((presets.preset(preset),))
         board = DEFAULT_BOARD if board is None else board
         configs = presets.presets_of(board, preset)
-        return cls(tuple(config for config in configs if preset is not None or not config.special), board)
+        return cls(tuple(config for config in configs if preset is not None or not config.training_only), board)
 
 
 def compile_for(request: CompileRequest, target: Target) -> Compilation:

@@ -18,7 +18,7 @@ from rich.text import Text
 from concord.display.terminal import printable
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.name_choice import NameChoice
-from concord.spec.presets import ECP5_85F, PRESETS
+from concord.spec.presets import ECP5_85F, PRESETS, REMOVED
 from concord.utils.extras import install_command
 from concord.utils.files import check_place
 from concord.utils.npz import read_npy, read_npz
@@ -34,7 +34,7 @@ R = TypeVar("R")
 _WIDTH = 120
 
 
-BOARD, PRESET = NameChoice("board", BOARD_SPECS), NameChoice("preset", PRESETS)
+BOARD, PRESET = NameChoice("board", BOARD_SPECS), NameChoice("preset", PRESETS, REMOVED)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 THING = click.Path(exists=True, path_type=Path)
 POSITIVE = click.IntRange(min=1)

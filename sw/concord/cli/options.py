@@ -69,7 +69,7 @@ def _option(name: str, parameter: str) -> Callable[[C], C]:
 def _type(name: str, known: OptionHelp) -> click.ParamType[Any] | None:
     """Parameter type of click for an option; ``None`` for texts."""
     if known.choices:
-        return NameChoice(name, known.choices) if known.guess else click.Choice(known.choices)
+        return NameChoice(name, known.choices, known.removed) if known.guess else click.Choice(known.choices)
     if known.least is not None:
         return click.IntRange(known.least, known.most)
     return EXISTING if known.file else None

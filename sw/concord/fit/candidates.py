@@ -181,8 +181,8 @@ def search(
 
 
 def placed(board: str) -> list[NpuConfig]:
-    """The presets of a board, those for networks on codes apart: configurations that were placed and routed for it."""
-    return [config for config in presets_of(board) if not config.special]
+    """The presets of a board, without the one for training alone: configurations that were placed and routed for it."""
+    return [config for config in presets_of(board) if not config.training_only]
 
 
 class _Search:

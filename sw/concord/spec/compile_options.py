@@ -18,7 +18,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.links import LINKS
 from concord.spec.partition import PARTITIONS
-from concord.spec.presets import PRESETS
+from concord.spec.presets import PRESETS, REMOVED
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class OptionHelp:
         The values that there are.
     guess : bool
         Whether a wrong one is answered with the nearest of ``choices``.
+    removed : mapping of str to str
+        Values that there were, and those that take their place.
     least, most : int or None
         Range of a whole number; it is none if ``least`` is ``None``.
     file : bool
@@ -87,6 +89,7 @@ class OptionHelp:
     metavar: str = ""
     choices: tuple[str, ...] = ()
     guess: bool = False
+    removed: Mapping[str, str] = field(default_factory=dict)
     least: int | None = None
     most: int | None = None
     file: bool = False
@@ -207,6 +210,7 @@ class CompileOptions:
             "#which-preset",
             choices=tuple(PRESETS),
             guess=True,
+            removed=REMOVED,
         ),
     )
     config: NpuConfig | str | Path | None = field(

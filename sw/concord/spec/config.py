@@ -266,9 +266,9 @@ class NpuConfig:
         return self.matrix_depth // self.steps * self.rows
 
     @property
-    def special(self) -> bool:
-        """True for a configuration for training, which only its name selects."""
-        return self.integer_chains
+    def training_only(self) -> bool:
+        """True for an NPU with integer chains and no feeder, which networks get only where it is named."""
+        return self.integer_chains and self.inbox == 0
 
     @property
     def matrix_wraps(self) -> bool:

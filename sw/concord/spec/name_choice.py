@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -19,14 +19,16 @@ class NameChoice(click.Choice[str]):
         What is named.
     names : iterable of str
         The names.
+    removed : mapping of str to str, optional
+        Names that there were, and those that take their place.
     """
 
-    def __init__(self, what: str, names: Iterable[str]):
+    def __init__(self, what: str, names: Iterable[str], removed: Mapping[str, str] | None = None):
         super().__init__(list(names))
-        self.what = what
+        self.what, self.removed = what, removed
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name; fails with a list and a guess."""
         if value not in self.choices:
-            self.fail(str(unknown_name(self.what, self.choices, value)), param, ctx)
+            self.fail(str(unknown_name(self.what, self.choices, value, self.removed)), param, ctx)
         return str(value)

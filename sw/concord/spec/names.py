@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
 #: Share of equal letters from which on a name is near another one.
 _NEAR = 0.6
 
 
-def unknown_name(what: str, names: Iterable[str], name: object) -> ValueError:
+def unknown_name(what: str, names: Iterable[str], name: object, removed: Mapping[str, str] | None = None) -> ValueError:
     """The error for a name that is none of ``names``: it lists them, and names the nearest one if there is such.
 
     Parameters
@@ -20,7 +20,11 @@ def unknown_name(what: str, names: Iterable[str], name: object) -> ValueError:
         The names that exist. Of equally near ones the first is named.
     name : object
         What was typed.
+    removed : mapping of str to str, optional
+        Names that there were, and those that take their place: such a name gets no list.
     """
+    if isinstance(name, str) and (successor := (removed or {}).get(name)) is not None:
+        return ValueError(f"{what} {name!r} was removed: {successor} takes its place")
     known = list(names)
     guess = nearest_name(known, name) if isinstance(name, str) else None
     question = "" if guess is None else f"; did you mean {guess}?"

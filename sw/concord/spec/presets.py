@@ -40,10 +40,6 @@ ECP5_85F_256 = ECP5_85F.replace(
     request_buffer=8192, code_scaling=False, writable_matrix=False,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
-#: For networks on codes: 16-bit factors make codes of accumulators, and mantissas hold asymmetric codes of a byte.
-ECP5_85F_INT8 = ECP5_85F.replace(
-    name="ecp5-85f-int8", act_mant=9, narrow_depth=4096, program_depth=512, writable_matrix=False
-)
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
 ECP5_85F_MLP = ECP5_85F_256.replace(
     name="ecp5-85f-mlp",
@@ -61,8 +57,10 @@ ECP5_85F_TRAIN = ECP5_85F.replace(
 
 #: The named configurations.
 PRESETS: dict[str, NpuConfig] = {
-    c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_INT8, ECP5_85F_TRAIN)
+    c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_TRAIN)
 }
+#: Presets that there were, and those that take their place. A name that is in :data:`PRESETS` is none.
+REMOVED = {"ecp5-85f-int8": "ecp5-85f", "ecp5-85f-train": "ecp5-85f", "ecp5-85f-mlp": "ecp5-85f-256"}
 
 
 def note_of(config: NpuConfig) -> str:
@@ -71,9 +69,9 @@ def note_of(config: NpuConfig) -> str:
 
 
 def preset(name: str) -> NpuConfig:
-    """Return a named configuration; ``ValueError`` lists the names, and guesses which one was meant."""
+    """Return a named configuration; ``ValueError`` lists the names, and says which one is meant or took its place."""
     if name not in PRESETS:
-        raise unknown_name("preset", PRESETS, name)
+        raise unknown_name("preset", PRESETS, name, REMOVED)
     return PRESETS[name]
 
 

@@ -285,7 +285,9 @@ def test_a_slower_core_is_tried_where_inputs_do_not_travel_raw(monkeypatch):
 @pytest.mark.slow
 def test_presets_of_the_board_take_part(monkeypatch):
     """With the clock of their bitstreams, and under their names."""
-    monkeypatch.setattr("concord.fit.candidates.placed", lambda board: [c for c in presets_of(board) if not c.special])
+    monkeypatch.setattr(
+        "concord.fit.candidates.placed", lambda board: [c for c in presets_of(board) if not c.training_only]
+    )
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4),))
     found = search(perceptron(40, 16, 8), "ulx3s-85f").candidates
     presets = {one.config.name: one for one in found if one.is_preset}

@@ -49,7 +49,7 @@ def ranked(monkeypatch, **per_second):
         return replace(real(image, batch, **options), period=clock / link, cycles=round(clock / core))
 
     monkeypatch.setattr(boards, "rates", rates)
-    configs = [config for config in presets_of("ulx3s-85f") if not config.special]
+    configs = [config for config in presets_of("ulx3s-85f") if not config.training_only]
     return rank(perceptron(8, 8), configs, DEFAULT)
 
 

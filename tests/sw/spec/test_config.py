@@ -204,6 +204,12 @@ def test_what_integer_chains_need(name, value, rule):
         TINY.replace(integer_chains=True)
 
 
+def test_networks_get_an_npu_with_a_feeder_beside_integer_chains():
+    assert ECP5_85F.replace(integer_chains=True).training_only is False
+    assert ECP5_85F.replace(integer_chains=True, inbox=0, outbox=0).training_only
+    assert {name for name, config in PRESETS.items() if config.training_only} <= {"ecp5-85f-train"}
+
+
 def test_fingerprints_are_stable():
     """Changes with the parameters of the preset and with SPEC_VERSION, and with nothing else."""
     assert f"{TINY.fingerprint:016x}" == "6b587262762192cf"

@@ -58,6 +58,9 @@ REFUSED = {
     "a parameter that was removed": ('preset = "tiny"\ninteger_loss = false', "integer_loss must be left out: it was"),
     "a parameter that is none": ('preset = "tiny"\nnarow_depth = 32', "narow_depth'; did you mean narrow_depth?"),
     "a preset that is none": ('preset = "tinny"', "not 'tinny'; did you mean tiny?"),
+    "a preset that was removed": (
+        'preset = "ecp5-85f-int8"', "preset 'ecp5-85f-int8' was removed: ecp5-85f takes its place"
+    ),
     "a board that is none": ('preset = "tiny"\nboard = "icebraker"', "did you mean icebreaker?"),
     "no preset": ("native = 8", "there must be a preset, or else lanes, mfu_lanes, matrix_depth, "),
     "a text": ('preset = "tiny"\nlanes = "2"', "lanes must be an integer, not '2'"),

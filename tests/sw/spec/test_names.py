@@ -1,10 +1,12 @@
 """Names that were typed wrongly: the list, and the nearest one."""
 
+import click
 import pytest
 
 from concord.spec.boards import BOARD_SPECS, DEFAULT_BOARD, board_spec, boards_with
+from concord.spec.name_choice import NameChoice
 from concord.spec.names import nearest_name, unknown_name
-from concord.spec.presets import PRESETS, preset, presets_of
+from concord.spec.presets import PRESETS, REMOVED, preset, presets_of
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,28 @@ def test_what_is_no_name_at_all():
 def test_the_nearest_preset():
     with pytest.raises(ValueError, match=r"not 'ecp5-85f-mpl'; did you mean ecp5-85f-mlp\?$"):
         preset("ecp5-85f-mpl")
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_preset_names_its_successor(name):
+    """Those of the table that are presets still are known; the others are answered with what takes their place."""
+    assert REMOVED[name] in PRESETS and REMOVED[name] not in REMOVED
+    if name in PRESETS:
+        assert preset(name) is PRESETS[name]
+        return
+    text = f"^preset '{name}' was removed: {REMOVED[name]} takes its place$"
+    for refusing in (preset, lambda name: presets_of("ulx3s-85f", name)):
+        with pytest.raises(ValueError, match=text):
+            refusing(name)
+
+
+def test_removed_names_of_a_choice():
+    choice = NameChoice("colour", ["red", "blue"], {"pink": "red", "blue": "red"})
+    assert choice.convert("blue", None, None) == "blue", "which is one still"
+    with pytest.raises(click.UsageError, match=r"^colour 'pink' was removed: red takes its place$"):
+        choice.convert("pink", None, None)
+    with pytest.raises(click.UsageError, match=r"not 'rd'; did you mean red\?$"):
+        choice.convert("rd", None, None)
 
 
 def test_presets_of_a_board():

@@ -82,10 +82,10 @@ def _writable(graph: Graph, config: NpuConfig) -> NpuConfig | None:
 
 
 def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:
-    """The other presets, with the same mantissas; those that compute most are first, and none is for codes alone."""
+    """The other presets, with the same mantissas; those that compute most are first, and none is for training alone."""
     presets = []
     for name, preset in PRESETS.items():
-        if name == preset_of(config.name) or preset.special:
+        if name == preset_of(config.name) or preset.training_only:
             continue
         with suppress(ValueError):  # there is none with these mantissas
             same = config.wgt_mant == config.act_mant
