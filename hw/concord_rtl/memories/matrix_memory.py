@@ -199,7 +199,7 @@ class MatrixMemory(Component):
             pipe = place, row, 1, Cat(self.row_port.mant, self.row_port.exp)
             chains = tuple(Mux(ends, of_pipe, of_chains) for of_pipe, of_chains in zip(pipe, chains, strict=True))
         own = host.addr, host.row, host.en, host.w_data
-        w_addr, number, write, word = (Mux(host.sel, of_host, other) for of_host, other in zip(own, chains, strict=True))
+        w_addr, number, write, word = (Mux(host.sel, *both) for both in zip(own, chains, strict=True))
         common = Cat(addr, w_addr, port.lane_en, word)
         for rows, to_read, to_write in self._groups(number, write):
             columns = Cat(port.lane_data[row] for row in rows)
