@@ -126,13 +126,13 @@ def count(codes, text):
 def test_random_networks():
     """Emulator and definition agree, and codes are as near to those of the network as with 9 bits, but for one code."""
     wide = EIGHT.replace(name="nine", act_mant=9)
-    made = [check(seed) for seed in range(40)]
+    made = [check(seed) for seed in range(30)]
     all_apart, others = (np.concatenate([distance for _, distance in some])
-                         for some in (made, [check(seed, wide) for seed in range(40)]))  # fmt: skip
+                         for some in (made, [check(seed, wide) for seed in range(30)]))  # fmt: skip
     assert (others > 0).mean() < 0.01 and (all_apart > 0).mean() < 0.02 and (all_apart > 1).mean() < 0.001
     networks = [codes for codes, _ in made if codes is not None]
-    assert len(networks) > 30
-    assert sum(count(codes, "/padded") > 0 for codes in networks) > 15
+    assert len(networks) > 22
+    assert sum(count(codes, "/padded") > 0 for codes in networks) > 10
     assert sum(count(codes, "/within") > 0 for codes in networks) > 3
     assert sum(layer.border is not None for codes in networks for layer in codes.compiled.lowered.layers) > 5
     assert sum(bool(codes.arrangement.input_offsets) for codes in networks) > 3
@@ -140,14 +140,14 @@ def test_random_networks():
 
 @pytest.mark.deep
 def test_more_random_networks():
-    for seed in range(40, 400):
+    for seed in range(30, 400):
         check(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", [*LIBRARIES[::2], "c"])
 def test_random_networks_in_derived_software(library, tmp_path):
-    for seed in range(8):
+    for seed in range(4):
         proto, inputs, signed = code_network(seed)
         try:
             codes = compile_codes(integer.load(proto, pairs=False), EIGHT)
