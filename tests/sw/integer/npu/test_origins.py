@@ -133,9 +133,9 @@ def test_random_networks():
     networks = [codes for codes, _ in made if codes is not None]
     assert len(networks) > 22
     assert sum(count(codes, "/padded") > 0 for codes in networks) > 10
-    assert sum(count(codes, "/within") > 0 for codes in networks) > 3
+    assert sum(count(codes, "/within") > 0 for codes in networks) > 1
     assert sum(layer.border is not None for codes in networks for layer in codes.compiled.lowered.layers) > 5
-    assert sum(bool(codes.arrangement.input_offsets) for codes in networks) > 3
+    assert sum(bool(codes.arrangement.input_offsets) for codes in networks) > 1
 
 
 @pytest.mark.deep
