@@ -16,9 +16,11 @@ FED = with_mantissas(
 #: For networks on codes.
 FED_SCALING = FED.replace(name="tiny-fed-scaling", code_scaling=True, table_depth=1024, table_slots=8)
 
-#: With room for several requests, which the host sends ahead of their replies, and for many results; and for codes that
-#: have an origin, as mantissas do not hold those of a byte less any zero point.
-FED_AHEAD = FED_SCALING.replace(name="tiny-ahead", request_buffer=4096, outbox=2048, act_mant=8)
+#: With room for several requests, which the host sends ahead of their replies, and for many results; and for codes.
+FED_AHEAD = FED_SCALING.replace(name="tiny-ahead", request_buffer=4096, outbox=2048)
+
+#: For codes that have an origin, as mantissas do not hold those of a byte less any zero point.
+ORIGINS = FED_SCALING.replace(name="tiny-origins", act_mant=8, wgt_mant=8)
 
 #: With several tile engines, and mantissas below a byte.
 FOUR_ENGINES = with_mantissas(TINY.replace(engines=4), 7).replace(name="tiny-four")

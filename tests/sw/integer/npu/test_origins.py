@@ -17,7 +17,7 @@ from concord.prove.exact import prove_exact
 from support.code_networks import CodeNetwork, code_network
 from support.exact_files import LIBRARIES, different
 from support.onnx_models import model, node
-from support.rtl_configs import FED_AHEAD, FED_SCALING
+from support.rtl_configs import FED_SCALING, ORIGINS
 
 #: Mantissas of a byte, and room for random networks.
 EIGHT = FED_SCALING.replace(
@@ -161,14 +161,14 @@ def test_random_networks_in_derived_software(library, tmp_path):
             assert prove_exact(codes.arithmetic, inputs).same
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("relative", [1, 25])
 def test_on_the_rtl(relative):
     """Borders, what the host pads, and codes in two parts, with the codes of the definition."""
     loaded = network(1, (2, 4, 5), True, relative=relative)
-    codes, inputs = compile_codes(loaded, FED_AHEAD), samples(loaded, 2)
+    codes, inputs = compile_codes(loaded, ORIGINS), samples(loaded, 2)
     assert (count(codes, "/within") > 0) == (relative > 1)
-    found, flags = results(codes, inputs, FED_AHEAD, "rtl")
+    found, flags = results(codes, inputs, ORIGINS, "rtl")
     assert not flags and not apart(found, codes.expected(inputs)).any()
 
 
