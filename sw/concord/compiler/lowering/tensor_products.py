@@ -184,7 +184,8 @@ def channels_of_stack(lowering: Lowering, tensor: str, axis: int) -> Ids | None:
             groups = list({tuple(np.unique(part).tolist()) for part in channel.reshape(-1, prod(ids.shape[-2:]))})
             apart = len({len(group) for group in groups}) == 1 and sum(map(len, groups)) == shape[axis]
             return np.array(sorted(groups)) if apart and len(set().union(*groups)) == shape[axis] else None
-        if not operator_of(reader).view or set(reader.inputs) != {name} or len(reader.outputs) > 1:
+        moves = operator_of(reader).view and set(reader.inputs) == {name} and len(reader.outputs) == 1
+        if not moves or reader.op == "Pad":  # what is padded has elements of no channel
             return None
         ids, (name,) = moved(reader, [ids] * len(reader.inputs)), reader.outputs
     return None
