@@ -89,8 +89,8 @@ def two_readers():
 
 @pytest.mark.parametrize(
     "graph",
-    [network(bias=(0.0, 0.0, 0.0)), network(channels=3, group=3), network(channels=2), two_readers()],
-    ids=["no bias", "groups", "padded by the NPU", "two readers"],
+    [network(channels=3, group=3), network(channels=2), two_readers()],
+    ids=["groups", "padded by the NPU", "two readers"],
 )
 def test_other_inputs_stay_as_they_are(graph):
     config = TINY.replace(wide_depth=256)
@@ -142,3 +142,10 @@ def test_calibration_measures_what_it_is_good_for():
     (text,) = centred.compiled.image.metadata["offset"]
     assert text.startswith("the host subtracts 12") and "from x" in text
     assert calibration.measure("", TINY, Formats(), ALL).compiled.package.formats.input_offsets
+
+
+def test_without_a_bias_none_is_chosen():
+    """One that is given is made up for by what follows, as networks on codes do it."""
+    graph = network(bias=(0.0, 0.0, 0.0))
+    plain = compile_graph(graph, TINY.replace(wide_depth=256))
+    assert plain.lowered.offsettable == set() and input_offsets(plain, pixels(graph)) == {}
