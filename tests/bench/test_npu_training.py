@@ -34,4 +34,4 @@ def test_the_table_is_shown(monkeypatch):
     monkeypatch.setattr(npu_training, "NETWORKS", {"dense": NETWORKS["dense"]})
     result = CliRunner().invoke(npu_training.main)
     assert result.exit_code == 0, result.output
-    assert "23,108" in result.output and "34,727" in result.output
+    assert "22,933" in result.output and "34,552" in result.output

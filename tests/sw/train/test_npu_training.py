@@ -6,6 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from concord.spec.integers import TENSOR_WORD, TENSORS
+from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings
 from concord.train.losses import IGNORED, judged_count
 from concord.train.npu import NpuTrainer, training_config
@@ -139,6 +141,12 @@ def test_between_steps_little_travels():
     assert len(device.log) == len(factors) + len(inputs) + len(losses)
 
 
+def test_registers_that_others_have_left():
+    host, npu = pair(Settings(1, 8), SMALL, (12,), Samples(np.eye(16, 12), np.arange(16) % 3))
+    npu.device.write(RegionId.TENSORS, 0, [TENSOR_WORD.pack(top=1 << 40, exp=9)] * TENSORS)
+    assert_same_steps(host, npu)
+
+
 def test_labels_that_do_not_count():
     rng = np.random.default_rng(8)
     y = rng.integers(0, 3, (21, 1))
@@ -236,6 +244,15 @@ def test_a_product_whose_exponent_is_beyond_training_ends_it():
     _, npu = pair(Settings(1, 8, momentum=Fraction(0)), [{"op": "dense", "outputs": 3}], (12,), samples)
     weight = next(iter(npu.network.parameters.values()))
     weight.replace(weight.weight, weight.acc, weight.exp + 45)
+    with pytest.raises(OverflowError, match="within its range"):
+        npu.step()
+
+
+def test_a_gradient_whose_exponent_is_beyond_training_ends_it():
+    rng = np.random.default_rng(0)
+    samples = Samples(rng.normal(size=(8, 12)) * 2.0**76, rng.normal(size=(8, 3)) * 2.0**76)
+    settings = Settings(1, 8, rate=Fraction(1, 1 << 12), momentum=Fraction(0), loss="mse")
+    _, npu = pair(settings, SMALL, (12,), samples)
     with pytest.raises(OverflowError, match="within its range"):
         npu.step()
 

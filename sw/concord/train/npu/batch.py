@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from concord.program.chains import Address
 from concord.spec.config import NpuConfig
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
-from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainLoops, ChainWriter, ProductSource, VectorPlace
 from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedProduct
 from concord.train.npu.plan import WIDE_TOP, TrainingMemory
@@ -30,6 +30,32 @@ class _Value:
 
 
 @dataclass
+class Transposition:
+    """Tiles ``[vector of a point][tile of points]`` whose columns become vectors ``[vector of a point][lane][tile of
+    points]``.
+
+    Parameters
+    ----------
+    points : int
+        Number of the points.
+    lanes : int
+        Columns of a tile that are used.
+    tiles : int
+        Number of the first tile.
+    rows : int
+        Vectors of a point.
+    vectors : int
+        First narrow word of the result, once it has a place.
+    """
+
+    points: int
+    lanes: int
+    tiles: int
+    rows: int
+    vectors: int = 0
+
+
+@dataclass
 class TrainingBatch:
     """State that the operations of a network share while the passes of a batch are written.
 
@@ -41,30 +67,19 @@ class TrainingBatch:
         Of the network.
     size : int
         Samples of the batch.
+    waiting : list of Transposition
+        Inputs of products that are to be transposed at the end of the forward pass.
     """
 
     writer: ChainWriter
     memory: TrainingMemory
     config: NpuConfig
     size: int
+    waiting: list[Transposition] = field(default_factory=list)
     _values: dict[str, _Value] = field(default_factory=dict)
     _arriving: dict[str, list[Gradient]] = field(default_factory=dict)
-    _unscaled: bool = False
 
     # Places -------------------------------------------------------------------------------------------
-
-    def begin(self) -> int:
-        """Begin an entry of the program, and return its address."""
-        self._unscaled = False
-        return self.writer.begin()
-
-    @property
-    def unscaled(self) -> int:
-        """Register with the exponent 0 and no magnitude."""
-        if not self._unscaled:
-            self.writer.step(Op.T_SET, self.memory.unscaled, exp=0)
-            self._unscaled = True
-        return self.memory.unscaled
 
     def new(self, features: Features, mem: Mem, word: int = 0) -> Held:
         """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers."""
@@ -153,6 +168,33 @@ class TrainingBatch:
         native = self.config.native
         return Address(tiles * native, -(-points // native) * native, 1)
 
+    def transpose_waiting(self) -> None:
+        """Transpose inputs of products, those side by side in one chain, and give their tiles back."""
+        space, chains = self.memory.workspace, list[Transposition]()
+        following: tuple[int, ...] = ()
+        for part in self.waiting:
+            tiles = part.rows * -(-part.points // self.config.native)
+            words = part.lanes * tiles
+            part.vectors = space.narrow.take(words)
+            if following == (part.points, part.lanes, part.tiles, part.vectors):
+                chains[-1].rows += part.rows
+            else:
+                chains.append(replace(part))
+            following = part.points, part.lanes, part.tiles + tiles, part.vectors + words
+        for chain in chains:
+            self.transpose(chain)
+        for part in self.waiting:
+            space.tiles.give_back(part.tiles)
+
+    def transpose(self, part: Transposition) -> None:
+        """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""
+        native, steps = self.config.native, self.config.steps
+        count = -(-part.points // native)
+        picked = ProductSource(Address(self.memory.units, 0, 1), Address(part.tiles * steps, steps, 0, count * steps))
+        place = VectorPlace(Mem.NARROW, Address(part.vectors, 1, count, part.lanes * count))
+        loops = ChainLoops(count, part.lanes, part.rows)
+        self.writer.chain(loops, picked, vectors=place, valid=part.points % native)
+
     def done(self, name: str) -> None:
         """An operation has read a tensor."""
         value = self._values[name]
@@ -188,7 +230,7 @@ class TrainingBatch:
         writer.chain(
             loops, source.every(loops.rows), operand=mask.every(loops.rows), vectors=place, round1=1, mask=1
         )  # fmt: skip
-        writer.step(Op.T_MUL, result.register, result.register, y=self.unscaled)
+        writer.step(Op.T_MUL, result.register, result.register, y=self.memory.unscaled)
         writer.chain(loops, place, peak=1, tensor=result.register)
         self.release_gradient(gradient)
         return result
@@ -228,7 +270,7 @@ class TrainingBatch:
         if held.exact:
             return held.register
         register, loops = self.memory.workspace.registers.take(), self.loops(held)
-        self.writer.step(Op.T_MUL, register, held.register, y=self.unscaled)
+        self.writer.step(Op.T_MUL, register, held.register, y=self.memory.unscaled)
         self.writer.chain(loops, held.every(loops.rows), peak=1, tensor=register)
         return register
 

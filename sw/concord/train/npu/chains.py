@@ -147,7 +147,7 @@ class ChainWriter:
             self._set(Op.SET_WINDOW, **vars(source.window))
             self._set(Op.SET_PAD, **vars(_moved_pad(source.pad, piece.first)))
         else:
-            self._set(Op.SET_SHAPE, rows=loops.rows, cols=1)
+            self._set(Op.SET_SHAPE, rows=loops.rows)
             kind = IntegerSource.WIDE if source.mem is Mem.WIDE else IntegerSource.NARROW
             self._set(Op.I_SRC, kind=int(kind), **begin)
         self._set(Op.SET_ITERS, inner=loops.inner, outer=loops.outer)

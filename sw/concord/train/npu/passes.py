@@ -100,7 +100,7 @@ def written_passes(
     """
     network = memory.operations
     batch = TrainingBatch(writer, memory, config, size)
-    forward = batch.begin()
+    forward = writer.begin()
     source = batch.new(memory.source, Mem.NARROW)
     batch.made(network.source, source)
     steps = [_steps(batch, step, updates) for step in network.steps]
@@ -108,10 +108,11 @@ def written_passes(
         written.forward()
         for name in written.step.reads:
             batch.done(name)
+    batch.transpose_waiting()
     output = batch.share(batch.as_made(network.output))
     batch.done(network.output)
     writer.end()
-    backward = batch.begin()
+    backward = writer.begin()
     batch.send(network.output, Gradient(output, _TOPS[loss]))
     for written in reversed(steps):
         gradient = batch.arrived(written.step.makes)

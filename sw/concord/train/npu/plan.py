@@ -175,7 +175,7 @@ class TrainingMemory:
     products : dict
         By the name of the operation.
     unscaled : int
-        Register with exponent 0 and no magnitude, once a pass has set it.
+        Register with exponent 0 and no magnitude, once the entry for loaded weights has set it.
     state_words : int
         Narrow words of all parameters, from word 0 on.
     units : int

@@ -47,7 +47,7 @@ class AverageSteps(OperationSteps[TrainedAverage]):
         factor, loops = self.memory.averages[step.factor], batch.loops(result)
         tile = Address(self.memory.identity * self.config.steps)
         window = step.window.chain_window(x.tiles, step.inputs.width)
-        writer.step(Op.T_MUL, result.register, x.register, y=batch.unscaled)
+        writer.step(Op.T_MUL, result.register, x.register, y=self.memory.unscaled)
         if step.outputs.positions == 1:
             place = Address(x.first, 1, step.inputs.vectors(self.config.native))
             writer.chain(
@@ -126,7 +126,7 @@ class MaximumSteps(OperationSteps[TrainedMaximum]):
 
     def _keep_grids(self, register: int) -> None:
         """Numbers are subtracted as they are, and limited to the bits of an activation."""
-        unscaled = self.batch.unscaled
+        unscaled = self.memory.unscaled
         self.writer.step(Op.T_BIAS, register, unscaled, y=unscaled)
         self.writer.step(Op.T_FIT, register, unscaled, bits=ACTIVATION_BITS, place=1)
 

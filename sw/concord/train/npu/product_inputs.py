@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from concord.program.chains import Address, Pad
 from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch
+from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch, Transposition
 from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.plan import ProductMemory
@@ -75,18 +75,9 @@ class PointInput(DenseInput):
         self.points = batch.points(own.step)
         self.point_tiles = -(-self.points // self.config.native)
 
-    def transposed(self, tiles: int, outer: int, lanes: int, first: int) -> None:
-        """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""
-        steps, count = self.config.steps, self.point_tiles
-        picked = ProductSource(Address(self.memory.units, 0, 1), Address(tiles * steps, steps, 0, count * steps))
-        place = VectorPlace(Mem.NARROW, Address(first, 1, count, lanes * count))
-        self.writer.chain(
-            ChainLoops(count, lanes, outer), picked, vectors=place, valid=self.points % self.config.native
-        )
-
 
 class FlatInput(PointInput):
-    """All vectors of a point side by side; transposed in the forward pass."""
+    """All vectors of a point side by side; transposed at the end of the forward pass."""
 
     @property
     def rows(self) -> int:
@@ -100,7 +91,7 @@ class FlatInput(PointInput):
 
     def products(self, result: Held) -> Iterator[ForwardProduct]:
         own, steps, rows = self.own, self.config.steps, self.rows
-        self._transpose()
+        self._write_rows()
         source = ProductSource(
             Address(self.x.first, 0, rows),
             Address(own.tiles * steps, rows * steps),
@@ -110,8 +101,8 @@ class FlatInput(PointInput):
         loops = ChainLoops(own.output_tiles, self.points)
         yield ForwardProduct(loops, source, Address(own.bias, 1), result.every(own.output_tiles))
 
-    def _transpose(self) -> None:
-        """The input as vectors of points, ``[vector of a point][lane][tile of points]``."""
+    def _write_rows(self) -> None:
+        """The input as rows of tiles, ``[vector of a point][tile of points]``, to be transposed."""
         batch, rows, x = self.batch, self.rows, self.x
         if x.rows is not None and x.rows[1] == rows:
             tiles, x.rows = x.rows[0], None
@@ -119,9 +110,8 @@ class FlatInput(PointInput):
             tiles = self.memory.workspace.tiles.take(rows * self.point_tiles)
             numbers = batch.point_numbers(self.points, tiles)
             self.writer.chain(ChainLoops(rows, self.points), x.every(rows), tile_rows=numbers)
-        self._vectors = self.memory.workspace.narrow.take(rows * self.lanes * self.point_tiles)
-        self.transposed(tiles, rows, self.lanes, self._vectors)
-        self.memory.workspace.tiles.give_back(tiles)
+        self._transposition = Transposition(self.points, self.lanes, tiles, rows)
+        batch.waiting.append(self._transposition)
 
     def read(self) -> None:
         self._register = self.batch.detach(self.x)
@@ -130,11 +120,11 @@ class FlatInput(PointInput):
         own, count = self.own, self.point_tiles
         tap = own.tap_lanes * count if own.taps > 1 else 0
         for tiles, place in products:
-            source = tiles.over_points(Address(self._vectors, 0, count, tap), self.config.steps)
+            source = tiles.over_points(Address(self._transposition.vectors, 0, count, tap), self.config.steps)
             self.writer.chain(own.loops, source, vectors=place, **steps)
 
     def release(self) -> None:
-        self.memory.workspace.narrow.give_back(self._vectors)
+        self.memory.workspace.narrow.give_back(self._transposition.vectors)
         self.memory.workspace.registers.give_back(self._register)
 
 
@@ -195,10 +185,11 @@ class WindowInput(PointInput):
     def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
         own, space, count, lanes = self.own, self.memory.workspace, self.point_tiles, self.own.lanes
         met = space.tiles.take(own.input_tiles * count)
-        vectors = space.narrow.take(own.input_tiles * lanes * count)
+        transposition = Transposition(self.points, lanes, met, own.input_tiles)
+        transposition.vectors = vectors = space.narrow.take(own.input_tiles * lanes * count)
         for tap in range(own.taps):
             self._meet(tap, met)
-            self.transposed(met, own.input_tiles, lanes, vectors)
+            self.batch.transpose(transposition)
             loops = ChainLoops(own.output_tiles, own.channels)
             for tiles, place in products:
                 source = tiles.over_points(Address(vectors, 0, count), self.config.steps)

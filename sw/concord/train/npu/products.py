@@ -169,7 +169,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         return Gradient(result, min(bound, WIDE_TOP))
 
     def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, y=self.batch.unscaled)
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self.memory.unscaled)
         source, place = self._sums(tiles), VectorPlace(Mem.WIDE, Address(changes, 2))
 
         def write(written: int = 0, **steps: Any) -> None:
@@ -177,13 +177,17 @@ class ProductSteps(OperationSteps[TrainedProduct]):
                 ChainLoops(rows=self.own.output_tiles), source, vectors=place if written else None, **steps
             )
 
-        self._intermediate(write, change, tiles.top * self.points)
+        self._intermediate(write, change, tiles.top * self.points, own_exponent=False)
 
-    def _intermediate(self, write: Callable[..., None], register: int, bound: int) -> None:
-        """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first."""
+    def _intermediate(self, write: Callable[..., None], register: int, bound: int, own_exponent: bool = True) -> None:
+        """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first.
+
+        An exponent that is that of another tensor (``own_exponent`` false) is one of training.
+        """
         if bound <= WIDE_TOP:
             write(written=1, peak=1, tensor=register)
-            self._in_range(register)
+            if own_exponent:
+                self._in_range(register)
             return
         write(peak=1, tensor=register)
         self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)

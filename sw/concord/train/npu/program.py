@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from concord.program.chains import Address
 from concord.spec.config import NpuConfig
-from concord.spec.isa import Mem
+from concord.spec.isa import Mem, Op
 from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
 from concord.train.npu.passes import BatchProgram, written_passes
 from concord.train.npu.plan import TrainingMemory, with_identity
@@ -23,7 +23,7 @@ class TrainingProgram:
     words : tuple of int
         From address 0.
     load : int
-        Entry that makes the tiles of the weights from their narrow words.
+        Entry that makes the tiles of the weights from their narrow words, and sets the register of the exponent 0.
     batches : dict
         Passes by samples of the batch.
     """
@@ -50,6 +50,7 @@ def training_program(
     """
     writer = ChainWriter()
     load = writer.begin()
+    writer.step(Op.T_SET, memory.unscaled, exp=0)
     units = VectorPlace(Mem.NARROW, Address(memory.units, 0, 1))
     for own in memory.products.values():
         write_weight_tiles(writer, memory, own)
