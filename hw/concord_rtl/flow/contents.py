@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, regions
+from concord.spec.stored import remedy
 from concord_rtl.cells.block_ram import BlockRam
 from concord_rtl.core.implementation import Contents
 from concord_rtl.families import Family
@@ -93,10 +94,12 @@ def load(image: Path | None, config: NpuConfig, folder: Path) -> Contents:
     """
     if image is None:
         return Contents()
-    image = _hex_files(image, folder)
+    place, image = image, _hex_files(image, folder)
     made_for = NpuConfig.from_dict(json.loads((image / "config.json").read_text()))
     if made_for.fingerprint != config.fingerprint:
-        raise ValueError(f"the image is for another configuration; image / NPU: {made_for.difference(config)}")
+        advice = remedy(made_for, place)
+        text = f"the image is for another configuration; image / NPU: {made_for.difference(config)}"
+        raise ValueError("; ".join(filter(None, (text, advice))))
     names = [region.name.lower() for region in (*REGIONS, RegionId.SLOTS)]
     return Contents(**{name: _words(image / f"{name}.hex") for name in names})
 

@@ -19,6 +19,7 @@ from concord.spec.links import LINKS, LinkKind, uart
 from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, REMOVED, preset
+from concord.spec.stored import remedy
 from concord.utils.cache import digest, source_digest
 from concord_boards.board import Placement
 from concord_rtl.core.implementation import Contents
@@ -149,6 +150,8 @@ class Plan:
     ):
         self.board = concord_boards.board_named(board_name)
         self.config = config or configuration(self.board, preset_name, image, config_file)
+        if image is not None and (advice := remedy(self.config, image)):
+            console.print(f"{image}: {advice}", markup=False, highlight=False)
         spec = BOARD_SPECS[self.board.name]
         try:
             self.link = spec.link(link_name)

@@ -23,12 +23,13 @@ from concord.frameworks import source_of
 from concord.host import Device
 from concord.host.rates import Rates, rates
 from concord.image import Image
-from concord.networks.folder import MODEL, NETWORK_FOLDER, package_of, save_package
+from concord.networks.folder import NETWORK_FOLDER, package_of, save_package
 from concord.networks.host_share import share_warnings
 from concord.networks.samples import arrays_by_name, inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.blocks import shortages
 from concord.spec.config import NpuConfig
+from concord.spec.stored import MODEL
 
 
 class FlagWarning(UserWarning):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -19,13 +19,16 @@ from concord.display.terminal import printable
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import ECP5_85F, PRESETS, REMOVED
+from concord.spec.stored import again, outdated
 from concord.utils.extras import install_command
 from concord.utils.files import check_place
 from concord.utils.npz import read_npy, read_npz
 from concord.utils.numbers import number_of
 
 if TYPE_CHECKING:
+    from concord.host import Device
     from concord.image import Image
+    from concord.spec.config import NpuConfig
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -140,6 +143,24 @@ def check_page(page: Path) -> Path:
     for path in (page, facts):
         check_place(path)
     return facts
+
+
+@contextmanager
+def connected(on: str, config: NpuConfig, link: str | None, network: Path, model: str = "MODEL") -> Iterator[Device]:
+    """A device for a compiled network; parameters as for :func:`concord.spec.stored.compile_again` and ``connect``.
+
+    A device that has another configuration than a network of before is refused with the command that compiles it again.
+    """
+    from concord.host import MismatchError, connect
+
+    try:
+        device = connect(on, config, link=link)
+    except MismatchError as error:
+        if outdated(config):
+            raise MismatchError(f"{error}\n  {again(config, network, model)}") from error
+        raise
+    with device:
+        yield device
 
 
 def check_link(on: str, link: str | None) -> None:

@@ -88,6 +88,7 @@ def compile_model(
     from concord.frontend import import_model
     from concord.frontend.selection import Selection
     from concord.graph.states import states_of, with_states
+    from concord.host.bitstreams import no_ready_bitstream
     from concord.networks.folder import NETWORK_FOLDER, save_package
     from concord.networks.host_share import host_lines, share_warnings
     from concord.networks.quantised_model import with_pairs
@@ -202,17 +203,21 @@ def compile_model(
             echo(f"warning: {line}", err=True)
     for line in shortages(compiled.image.config):
         echo(line, err=True)
+    if line := no_ready_bitstream(compiled.image.config, options.link, target):
+        echo(line, err=True)
     show_rates(compiled.image, options.link, options.batch, steps)
 
 
 def _facts(compilation: Compilation, folder: Path, options: CompileOptions, steps: Any) -> dict[str, Any]:
     """Record that the command writes with ``--json``."""
+    from concord.host.bitstreams import no_ready_bitstream
     from concord.host.rates import rates_by_link
     from concord.networks.host_share import share_warnings
 
     compiled, package, choice = compilation.compiled, compilation.compiled.package, compilation.mantissas
     parts = [part for part in (package.front, package.host_graph) if part is not None]
     not_met = [] if choice is None or choice.met else [NOT_MET]
+    lines = (*shortages(package.config), no_ready_bitstream(package.config, options.link, folder))
     return {
         "folder": folder,
         "npu": npu_facts(package.config),
@@ -227,5 +232,5 @@ def _facts(compilation: Compilation, folder: Path, options: CompileOptions, step
         "flags": flag_facts(compiled.flag_diagnostics),
         "host": [node.op for part in parts for node in part.nodes],
         "rates": rate_facts(rates_by_link(compiled.image, options.batch, steps, options.link)),
-        "warnings": [*share_warnings(compiled), *compiled.warnings, *shortages(package.config), *not_met],
+        "warnings": [*share_warnings(compiled), *compiled.warnings, *filter(None, lines), *not_met],
     }

@@ -127,8 +127,7 @@ def _derive_exactly(
 
 def _origin(path: Path) -> str:
     """SHA-256 of a file; of a folder that of the model in it, or of the program, if it has no model."""
-    from concord.integer.folder import PROGRAM
-    from concord.networks.folder import MODEL
+    from concord.spec.stored import MODEL, PROGRAM
 
     file = next(file for file in (path / MODEL, path / PROGRAM, path) if file.is_file())
     return hashlib.sha256(file.read_bytes()).hexdigest()

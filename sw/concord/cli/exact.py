@@ -17,8 +17,9 @@ from concord.cli.json_output import array_facts, npu_facts, rate_facts, write_js
 from concord.display.tables import text_table
 from concord.integer import IntegerNetwork, load, load_network, save_network
 from concord.integer.facts import IntegerFacts, PortFacts, facts_of, scheme_text
-from concord.integer.folder import INTEGER_FOLDER, PROGRAM, TABLES, WITH_NPU
+from concord.integer.folder import INTEGER_FOLDER, TABLES, WITH_NPU
 from concord.spec.config import NpuConfig
+from concord.spec.stored import PROGRAM
 from concord.transfer import UniformAffine
 from concord.utils.files import replacing, write_text
 

@@ -143,11 +143,13 @@ def _say_best(best: Candidate, model: Path, board: str, output: Path | None, lin
     over = "" if link is None else f" --link {link}"
     if output is not None:
         echo(f"{output}: concord compile {model} --config {output}{over}")
-        echo(f'bitstream: make bitstream BOARD={board} ARGS="--config {output}{over}"')
+        building = f'make bitstream BOARD={board} ARGS="--config {output}{over}"'
+        echo(f"bitstream: {building}" if best.is_preset else f"no ready bitstream fits it: {building} builds one")
     elif best.is_preset:
         echo(f"concord compile {model} --board {board} --preset {best.config.name}{over}")
     else:
-        echo("-o FILE writes it for concord compile --config FILE")
+        building = f'make bitstream BOARD={board} ARGS="--config FILE{over}"'
+        echo(f"no ready bitstream fits it; -o FILE writes it for concord compile --config FILE and {building}")
 
 
 def _judge(graph: Graph, inputs: Path, samples: int, budget: str | None, say: Callable[[str], None]) -> Judge:

@@ -11,6 +11,7 @@ from concord.cli.common import BOARD, FOLDER, PRESET, THING, echo, readable
 from concord.cli.options import compile_options
 from concord.host.bitstreams import find_bitstream, write_bitstream
 from concord.spec.boards import DEFAULT_BOARD, board_spec
+from concord.spec.config import NpuConfig
 from concord.spec.presets import preset
 
 
@@ -31,19 +32,28 @@ def flash(
     it is gone when the board is switched off.
     """
     if network is None:
-        config = preset(preset_name or board_spec(board or DEFAULT_BOARD).preset)
+        config, model = preset(preset_name or board_spec(board or DEFAULT_BOARD).preset), ""
     elif preset_name is not None:
         raise ValueError("--preset must be given without NETWORK, which has a configuration")
     else:
-        from concord.networks.folder import load_image
-
-        config = load_image(network).config
+        config, model = _needed(network)
     board = board or config.board or DEFAULT_BOARD
     name = board_spec(board).link(link).name
-    bitstream = find_bitstream(config, board, name, build)
+    bitstream = find_bitstream(config, board, name, build, network, model)
     echo(f"{bitstream.origin}: {config.name} for {board}, {name}")
     with TemporaryDirectory() as folder:
         file = Path(folder) / bitstream.name
         file.write_bytes(bitstream.data)
         write_bitstream(file, board, persistent=persistent)
     echo("written; concord run NETWORK --on PORT computes on it")
+
+
+def _needed(network: Path) -> tuple[NpuConfig, str]:
+    """Configuration of a network, and the file that it was compiled from as far as its folder has no copy of that."""
+    from concord.integer.npu.folder import is_codes_folder, load_codes
+    from concord.networks.folder import load_image
+
+    if is_codes_folder(network):
+        codes = load_codes(network)
+        return codes.image.config, codes.network.graph.name
+    return load_image(network).config, "MODEL"

@@ -19,6 +19,7 @@ from concord.cli.common import (
     NumberRange,
     TerminalConsole,
     check_link,
+    connected,
     echo,
     on_option,
     readable,
@@ -109,7 +110,6 @@ def live(
     Shows frames per second, class, scores, latency and flags, and ends with a summary: when the source or the time
     is over, or at Ctrl-C.
     """
-    from concord.host import connect
     from concord.host.progress import load as load_image
     from concord.live.captures import Stop
     from concord.live.inference import Inference, network_input
@@ -127,7 +127,7 @@ def live(
         _refuse(options, _RECORDINGS, origin.text)
     names = None if labels is None else [line.strip() for line in text_of(labels).splitlines() if line.strip()]
     console = TerminalConsole(markup=False)
-    with connect(on, loaded.config, link=link) as device:
+    with connected(on, loaded.config, link, network) as device:
         load_image(device, loaded, TerminalConsole(stderr=True))
         inference = Inference(loaded, package, device, names, output)
         echo(f"source: {origin.text}")

@@ -109,12 +109,13 @@ def overflow(
     from concord.frontend.load import one_file
     from concord.frontend.selection import Selection
     from concord.graph.states import with_states
-    from concord.networks.folder import MODEL, NETWORK_FOLDER, load_package
+    from concord.networks.folder import NETWORK_FOLDER, load_package
     from concord.networks.samples import samples_of
     from concord.overflow import analyse_integers, analyse_machine
     from concord.overflow.kinds import kind_of, settings_of
     from concord.overflow.page import render
     from concord.overflow.picture import picture
+    from concord.spec.stored import MODEL
 
     view = view or ("machine" if model.is_dir() else "integers")
     only = {"--kind": kind, "--input-width": input_width, "--weight-width": weight_width, "--rounding": rounding}

@@ -15,6 +15,7 @@ from concord.cli.common import (
     TerminalConsole,
     check_link,
     check_npz,
+    connected,
     echo,
     inputs_from,
     on_option,
@@ -26,7 +27,7 @@ from concord.cli.exact import check_options, results_on_codes, run_exactly
 from concord.cli.json_output import array_facts, comparison_facts, flag_facts, json_option, write_json
 from concord.cli.options import check_exact, compile_options, rounding_option
 from concord.cli.workers import several, workers_options
-from concord.host import Device, LinkedDevice, connect
+from concord.host import Device, LinkedDevice
 from concord.host.measured import LinkComparison, compared_run
 from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
@@ -109,7 +110,8 @@ def run(
         raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
     check_link(on, link)
     with several(workers, cluster) as engine:
-        with connect(on, loaded.config, link=link) if engine is None else emulator(loaded.config, engine) as device:
+        alone = connected(on, loaded.config, link, network)
+        with alone if engine is None else emulator(loaded.config, engine) as device:
             device.load(loaded)
             results, comparison = _run(device, batch, 1 if package is None else package.arrangement.batch)
             flags = device.flags()
@@ -159,7 +161,7 @@ def _run_codes(folder: Path, inputs: Path, output: Path, on: str, link: str | No
     codes = load_codes(folder)
     arrays = inputs_from(inputs, [*codes.network.graph.inputs])
     batch = {name: arrays[name] for name in codes.network.graph.inputs if name in arrays}
-    with connect(on, codes.image.config, link=link) as device:
+    with connected(on, codes.image.config, link, folder, codes.network.graph.name) as device:
         device.load(codes.image)
         ports = codes.pack(batch)
         computed, comparison = _run(device, ports, codes.arrangement.batch)

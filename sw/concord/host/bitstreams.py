@@ -10,11 +10,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
+from concord.spec.blocks import shortages
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.builds import build_of
 from concord.spec.config import NpuConfig
 from concord.spec.presets import PRESETS
+from concord.spec.stored import IMAGE, remedy
 from concord.utils.extras import install_command
 
 #: Folder of the bitstreams in the package: ``<board>-<preset>-<link>``, with the ending of the family and ``.xz``.
@@ -53,7 +56,9 @@ class Bitstream:
     data: bytes
 
 
-def find_bitstream(config: NpuConfig, board: str, link: str, build: Path) -> Bitstream:
+def find_bitstream(
+    config: NpuConfig, board: str, link: str, build: Path, network: Path | None = None, model: str = "MODEL"
+) -> Bitstream:
     """The bitstream of a configuration with a link: that of the package, else one that was built here.
 
     Parameters
@@ -64,18 +69,18 @@ def find_bitstream(config: NpuConfig, board: str, link: str, build: Path) -> Bit
         Names.
     build : Path
         Folder of the builds.
+    network : Path, optional
+        Folder or image of the network that it is for.
+    model : str
+        The file that the network was compiled from, if its folder has none.
 
     Raises
     ------
     ValueError
-        If there is none, with the command that builds one, or none is that of the preset as it is today.
+        If there is none, with the command that builds one; of a preset that was removed or is another one today, with
+        the command that compiles the network again.
     """
-    fingerprint, preset = f"{config.fingerprint:016x}", PRESETS.get(config.name)
-    if preset is not None and preset.fingerprint != config.fingerprint:
-        raise ValueError(
-            f"configuration must be that of the preset {preset.name} as it is, {preset.fingerprint:016x}, "
-            f"not {fingerprint}: compile the network again"
-        )
+    fingerprint = f"{config.fingerprint:016x}"
     record = build_of(board, config.name, link)
     if record is not None and record.fingerprint == fingerprint:
         for file in FOLDER.glob(f"{board}-{config.name}-{link}.*.xz"):
@@ -90,22 +95,38 @@ def find_bitstream(config: NpuConfig, board: str, link: str, build: Path) -> Bit
                 return Bitstream(file.name, file, file.read_bytes())
         elif facts["preset"] == config.name:
             others = f"; that in {report.parent} has another configuration, {facts['fingerprint']}"
+    if network is not None and (advice := remedy(config, network, model)):
+        raise ValueError(advice)
     raise ValueError(
         f"there is no bitstream of {config.name} for {board} with {link}{others}. "
-        f"{_command(config, board, link)} builds one{_duration(config, board)}"
+        f"{_command(config, board, link, network)} builds one{_duration(config, board)}"
     )
 
 
-def _command(config: NpuConfig, board: str, link: str) -> str:
-    """Command that builds a bitstream."""
-    spec, options = BOARD_SPECS[board], []
-    if config.name not in PRESETS:
+def no_ready_bitstream(config: NpuConfig, link: str | None, network: Path) -> str:
+    """Line about a configuration that is no preset, with the command that builds its bitstream; else empty.
+
+    Empty, too, if its board has too little for it. ``network`` is the folder of a network that was compiled for it.
+    """
+    if shortages(config) or any(preset.fingerprint == config.fingerprint for preset in PRESETS.values()):
+        return ""
+    return f"no ready bitstream fits {config.name}: {_command(config, config.board, link, network)} builds one"
+
+
+def _command(config: NpuConfig, board: str, link: str | None, network: Path | None) -> str:
+    """Command that builds a bitstream: of a preset, else of the image of a network, or of a file without one."""
+    spec = BOARD_SPECS.get(board)
+    options = []
+    if config.name not in PRESETS and network is not None:
+        image = network / IMAGE if network.is_dir() else network
+        options.append(f"--image {quote(str(image))}{' --partial' if config.serial else ''}")
+    elif config.name not in PRESETS:
         options.append("--config FILE")
-    elif config.name != spec.preset:
+    elif spec is None or config.name != spec.preset:
         options.append(f"--preset {config.name}")
-    if link != spec.link().name:
+    if link is not None and (spec is None or link != spec.link().name):
         options.append(f"--link {link}")
-    return f"make bitstream BOARD={board}" + (f' ARGS="{" ".join(options)}"' if options else "")
+    return f"make bitstream BOARD={board or 'BOARD'}" + (f' ARGS="{" ".join(options)}"' if options else "")
 
 
 def _duration(config: NpuConfig, board: str) -> str:

@@ -17,6 +17,7 @@ from concord.spec.isa import Trap
 from concord.spec.links import LinkSpec, window_of
 from concord.spec.memmap import REGISTERS, Reg, Region, RegionId
 from concord.spec.presets import PRESETS
+from concord.spec.stored import outdated
 
 #: One WAIT takes at most this part of a second on a device with the clock of its configuration.
 _WAIT_SECONDS = 0.1
@@ -207,5 +208,7 @@ def identify(identity: Identity, config: NpuConfig | None) -> NpuConfig:
         text = f"device must have fingerprint {config.fingerprint:#018x}, not {identity.fingerprint:#018x}"
         if actual is not None:
             text += f": it is a {actual.name}; expected / device: {config.difference(actual)}"
+        if what := outdated(config):
+            text += f"\n  no ready bitstream fits {what}: compile the network again"
         raise MismatchError(text)
     return config

@@ -22,6 +22,7 @@ from concord.image.validation import WordError, check_words
 from concord.image.words import to_bytes, to_integers
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.memmap import RegionId, regions
+from concord.spec.stored import compile_again
 
 #: Regions that segments may fill; the program is separate.
 LOADABLE = (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE, RegionId.SLOTS)
@@ -257,12 +258,12 @@ class Image:
         header, arrays = read_file(path, data=data)
         if header.get("spec") != SPEC_VERSION:
             reason = f"must be for specification version {SPEC_VERSION}, not {header.get('spec')!r}"
-            raise ImageError(f"{path} {reason}; make it again with this version of the tools")
+            raise ImageError(f"{path} {reason}; {_again(path, header)}")
         if "program" in arrays and arrays["program"].dtype != np.dtype("<u8"):
             raise ImageError(f"{path} must have a program of words, not of {arrays['program'].dtype}")
         try:
             image = cls(
-                config=NpuConfig.from_dict(header["config"]),
+                config=_config(path, header),
                 program=tuple(int(word) for word in arrays["program"]),
                 segments=tuple(
                     MemorySegment(
@@ -278,6 +279,8 @@ class Image:
                 states=tuple(_state(fields) for fields in header["states"]),
             )
             stored = int(header["fingerprint"], 16)
+        except ImageError:
+            raise
         except (TypeError, AttributeError, ArithmeticError) as error:
             raise ImageError(f"{path} has contents that are not valid here") from error
         except (LookupError, ValueError) as error:
@@ -286,6 +289,21 @@ class Image:
             raise ImageError(f"{path} must have fingerprint {image.config.fingerprint:#018x}, not {stored:#018x}")
         image.check(config)
         return image
+
+
+def _again(path: str | Path, header: dict[str, Any]) -> str:
+    """Advice for an image that cannot be read any more, in the folder of its network or alone."""
+    config = header.get("config")
+    name, board = (str(config.get(key) or "") for key in ("name", "board")) if isinstance(config, dict) else ("", "")
+    return f"make it again: {compile_again(Path(path), name, board)}"
+
+
+def _config(path: str | Path, header: dict[str, Any]) -> NpuConfig:
+    """The configuration; :class:`ImageError` with advice if there is no such NPU any more."""
+    try:
+        return NpuConfig.from_dict(header["config"])
+    except ValueError as error:
+        raise ImageError(f"{path} is for an NPU that there is not: {error}; {_again(path, header)}") from error
 
 
 def _port_header(port: Port) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from concord.integer.operations import TableOperation
 from concord.integer.records import RecordReader, RecordWriter
 from concord.integer.wide import WIDE
 from concord.integer.wide_numbers import WideNumbers
+from concord.spec.stored import IMAGE, PROGRAM
 from concord.transfer import TransferSet, UniformAffine
 from concord.transfer.records import target_of, target_record
 from concord.utils.folders import FolderKind
 
-PROGRAM, TABLES = "net.program", "net.tables"
+TABLES = "net.tables"
 #: Image and ports of a program for an NPU, in folders that have one.
-OF_NPU = "npu.image", "npu.ports"
+OF_NPU = IMAGE, "npu.ports"
 
 
 class ProgramError(ValueError):

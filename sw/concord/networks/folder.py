@@ -29,11 +29,12 @@ from concord.frontend.load import one_file
 from concord.graph.ir import Graph
 from concord.image import Image
 from concord.image.container import FileKind, read_file, write_file
+from concord.spec.stored import IMAGE, MODEL
 from concord.utils import foreign
 from concord.utils.files import write_bytes
 from concord.utils.folders import FolderKind
 
-IMAGE, NETWORK, MODEL = "npu.image", "network.npz", "model.onnx"
+NETWORK = "network.npz"
 
 
 class PackageError(ValueError):

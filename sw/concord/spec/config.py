@@ -366,7 +366,7 @@ class NpuConfig:
         """
         for name in REMOVED:
             if values.get(name):
-                raise removed(name)
+                raise RemovedParameterError(name)
         values = {name: value for name, value in values.items() if name not in REMOVED}
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
@@ -391,9 +391,11 @@ class NpuConfig:
         return ", ".join(f"{k}: {ours[k]!r} / {theirs[k]!r}" for k in names)
 
 
-def removed(name: str) -> ValueError:
-    """The error for a parameter of :data:`REMOVED`."""
-    return ValueError(f"{name} must be left out: it was removed, and {REMOVED[name]}")
+class RemovedParameterError(ValueError):
+    """A parameter of :data:`REMOVED` where a configuration has it."""
+
+    def __init__(self, name: str):
+        super().__init__(f"{name} must be left out: it was removed, and {REMOVED[name]}")
 
 
 def check(config: NpuConfig) -> None:

@@ -7,10 +7,11 @@ import re
 import tomllib
 from dataclasses import MISSING, fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from concord.spec.boards import board_spec, preset_of
-from concord.spec.config import FREE, REMOVED, NpuConfig, removed
+from concord.spec.config import FREE, REMOVED, NpuConfig, RemovedParameterError
 from concord.spec.names import unknown_name
 from concord.spec.presets import PRESETS, preset
 
@@ -21,6 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: Parameters in which a configuration that is named after a preset may differ from it.
 _NUMBERS = {
     "act_mant", "wgt_mant", "act_exp_min", "wgt_exp_min", "wgt_exp_max", "acc_width", "acc_register", "window_taps",
+    "code_scaling", "writable_matrix", "integer_chains",
 }  # fmt: skip
 
 
@@ -48,6 +50,9 @@ def read_config(path: Path) -> NpuConfig:
         raise ValueError(f"{path} must be a configuration in TOML: {error}") from error
     try:
         return _checked(values, path.stem)
+    except RemovedParameterError as error:
+        then = f"`concord compile MODEL --config {quote(str(path))}` then compiles its networks again"
+        raise ValueError(f"{path}: {error}; {then}") from error
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -57,7 +62,7 @@ def _checked(values: dict[str, Any], name: str) -> NpuConfig:
     parameters = {field.name: field.type for field in fields(NpuConfig)}
     for key, value in values.items():
         if key in REMOVED:
-            raise removed(key)
+            raise RemovedParameterError(key)
         if key not in (PRESET, *parameters):
             raise unknown_name("parameter", (PRESET, *parameters), key)
         kind = {"int": int, "bool": bool}.get(str(parameters.get(key)), str)
@@ -89,10 +94,18 @@ def check_name(config: NpuConfig) -> None:
     """
     if not _NAME.fullmatch(config.name):
         raise ValueError(f"name must be up to 100 letters, digits, dots, dashes or underscores, not {config.name!r}")
+    if different := other_parameters(config):
+        base = preset_of(config.name)
+        raise ValueError(f"name must not be {config.name!r}: the preset {base} has another {', '.join(different)}")
+
+
+def other_parameters(config: NpuConfig) -> list[str]:
+    """Parameters in which a configuration differs from the preset that it is named after, but may not."""
     base = PRESETS.get(preset_of(config.name))
-    free = set(FREE) | (_NUMBERS if base is not None and base.name != config.name else set())
-    if base is not None and (different := [name for name in changes_of(config, base) if name not in free]):
-        raise ValueError(f"name must not be {config.name!r}: the preset {base.name} has another {', '.join(different)}")
+    if base is None:
+        return []
+    free = set(FREE) | (_NUMBERS if base.name != config.name else set())
+    return [name for name in changes_of(config, base) if name not in free]
 
 
 def changes_of(config: NpuConfig, base: NpuConfig) -> dict[str, Any]:

@@ -117,6 +117,24 @@ def test_the_configuration_of_an_image_is_the_one_to_build(tmp_path, monkeypatch
     assert "a.image is not an image" in failing(*arguments)
 
 
+@pytest.mark.slow
+def test_an_image_of_a_removed_preset_builds_with_advice(tmp_path, monkeypatch):
+    (tmp_path / "model.onnx").touch()
+    path = tmp_path / "npu.image"
+    image(ECP5_25F.replace(name="ecp5-85f-int8")).save(path)
+    monkeypatch.setattr(plan, "NpuTop", lambda config, contents: 1 / 0)
+    arguments = ["bitstream", "--board", "ulx3s-25f", "--build", str(tmp_path), "--image", str(path)]
+    result = CliRunner().invoke(main, arguments)
+    assert isinstance(result.exception, ZeroDivisionError), "it is built all the same"
+    fate = "is of a preset that was removed: ecp5-85f takes its place. `concord compile"
+    again = f"{tmp_path}/model.onnx --board ulx3s-25f -o {tmp_path}`"
+    assert fate in " ".join(result.output.split()) and again in "".join(result.output.splitlines())
+    refused = failing(*arguments, "--preset", "ecp5-85f")
+    assert "the image is for another configuration" in refused and fate in refused
+    image(ECP5_25F).save(path)
+    assert "no ready bitstream" not in CliRunner().invoke(main, arguments).output
+
+
 @pytest.mark.parametrize(
     ("board", "options", "aim", "enough", "tunable"),
     [

@@ -134,7 +134,7 @@ def test_run_on_the_emulator(image, tmp_path):
     ],
 )
 def test_where_results_go_is_checked_before_the_run(image, tmp_path, monkeypatch, name, message):
-    monkeypatch.setattr("concord.cli.run.connect", lambda *_: pytest.fail("must not run"))
+    monkeypatch.setattr("concord.cli.run.connected", lambda *_: pytest.fail("must not run"))
     np.savez(tmp_path / "x.npz", x=softmax(TINY).samples(1))
     before = sorted(tmp_path.iterdir())
     code, output = run("run", image, "--input", tmp_path / "x.npz", "--output", tmp_path / name)
@@ -275,7 +275,7 @@ def test_a_warning_is_one_line_without_its_place(monkeypatch, tmp_path, image):
         warnings.warn("replies wait", LatencyWarning, stacklevel=1)
         raise LinkError("nobody answers")
 
-    monkeypatch.setattr("concord.cli.run.connect", slow)
+    monkeypatch.setattr("concord.cli.run.connected", slow)
     port = Image.load(image).inputs[0]
     np.savez(tmp_path / "x.npz", **{port.name: np.zeros((1, *port.shape))})
     shown = warnings.showwarning

@@ -80,7 +80,11 @@ def test_a_network_needs_the_bitstream_of_its_configuration(tmp_path, cable):
 def test_a_network_of_another_preset_of_that_name_is_compiled_again(tmp_path, cable):
     softmax(TINY.replace(narrow_depth=128)).image().save(tmp_path / "net.image")
     code, output = flash(tmp_path, tmp_path / "net.image", "--board", "ulx3s-25f")
-    assert code == 1 and "the preset tiny as it is" in output and "compile the network again" in output
+    assert code == 1 and "is not the preset tiny of today; then / today: narrow_depth: 128 / 64" in output
+    assert "`concord compile MODEL --preset tiny -o FOLDER`, with the options of then, compiles it again" in output
+    built(tmp_path / "build" / "a", TINY.replace(narrow_depth=128))
+    code, output = flash(tmp_path, tmp_path / "net.image", "--board", "ulx3s-25f")
+    assert code == 0 and "build/a/npu.bit: tiny for ulx3s-25f" in output, "the bitstream that it was made with"
 
 
 def test_a_bitstream_of_the_package_comes_first(tmp_path, cable, monkeypatch):
@@ -108,7 +112,8 @@ def test_where_there_is_none_the_command_that_builds_it_is_told(tmp_path, cable)
     output = flash(tmp_path, "--board", "ulx3s-25f")[1]
     assert "build/old has another configuration, 123. make bitstream BOARD=ulx3s-25f builds" in output
     softmax(TINY.replace(name="mine")).image().save(tmp_path / "net.image")
-    assert 'ARGS="--config FILE"' in flash(tmp_path, tmp_path / "net.image", "--board", "ulx3s-25f")[1]
+    output = flash(tmp_path, tmp_path / "net.image", "--board", "ulx3s-25f")[1]
+    assert f'make bitstream BOARD=ulx3s-25f ARGS="--image {tmp_path}/net.image" builds one' in output
 
 
 def test_a_cable_that_refuses_is_told(tmp_path, cable):

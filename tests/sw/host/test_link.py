@@ -317,6 +317,11 @@ def test_identify_refuses():
     own = TINY.replace(name="own", wide_depth=72)
     with pytest.raises(RuntimeError, match="it is a tiny; expected / device: wide_depth: 72 / 64"):
         identify(Identity(SPEC_VERSION, TINY.fingerprint), own)
+    with pytest.raises(RuntimeError) as caught:
+        identify(Identity(SPEC_VERSION, TINY.fingerprint), own)
+    assert "no ready bitstream" not in str(caught.value), "which a configuration of its own never had"
+    with pytest.raises(RuntimeError, match=r"no ready bitstream fits tiny with .*: compile the network again$"):
+        identify(Identity(SPEC_VERSION, TINY.fingerprint), own.replace(name="tiny"))
     with pytest.raises(RuntimeError, match=r"none of .* has: say which"):
         identify(Identity(SPEC_VERSION, own.fingerprint), None)
     with pytest.raises(RuntimeError, match=f"fingerprint {TINY.fingerprint:#018x}, not {own.fingerprint:#018x}"):

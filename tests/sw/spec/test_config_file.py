@@ -49,7 +49,9 @@ def test_names_after_a_preset(tmp_path):
     """Other mantissas and accumulators have the name of their preset, and are placed like it."""
     narrow = with_mantissas(ECP5_85F_256, 5)
     short = with_accumulator(narrow, 44, weights=(-12, 0))
-    for config in (narrow, short):
+    without = with_accumulator(ECP5_85F, 44, weights=(-12, 0))
+    assert ECP5_85F.writable_matrix and not without.writable_matrix
+    for config in (narrow, short, without):
         assert read_config(written(tmp_path, config_text(config, ECP5_85F_256))) == config
 
 

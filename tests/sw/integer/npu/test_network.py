@@ -219,6 +219,17 @@ def test_a_folder_gives_the_same_codes(network, samples, tmp_path):
     assert equal(own, network.run({"x": samples}))
 
 
+def test_a_folder_of_a_removed_preset(network, samples, tmp_path):
+    codes = compile_codes(network, FED_SCALING.replace(name="ecp5-85f-int8", board="ulx3s-85f"))
+    save_codes(codes, net := tmp_path / "net")
+    np.savez(tmp_path / "x.npz", x=samples)
+    assert run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
+    assert equal(dict(np.load(tmp_path / "y.npz")), codes.expected({"x": samples}))
+    code, output = run("flash", net, "--build", tmp_path)
+    assert code == 1 and "a preset that was removed: ecp5-85f takes its place" in output
+    assert f"`concord compile MODEL --exact --preset ecp5-85f -o {net}`, with the options of then" in output
+
+
 def test_files_of_two_networks_do_not_go_together(network, tmp_path):
     save_codes(compile_codes(network, FED_SCALING), tmp_path / "net")
     (tmp_path / "net" / "npu.ports").write_bytes(b"")
