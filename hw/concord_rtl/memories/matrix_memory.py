@@ -192,14 +192,14 @@ class MatrixMemory(Component):
         words: list[Value] = []
         port, host, lanes, size = self.tiles, self.host, self.config.lanes, self.config.wgt_mant
         m.d.comb += host.ready.eq(1)
-        chains = port.addr, port.row, port.row_en, port.row_data.as_value()
+        w_addr, number, write, word = port.addr, port.row, port.row_en, port.row_data.as_value()
         addr = Mux(host.sel, host.addr, self.read.addr)
         if self.row_port is not None:
-            place, row, ends = self._from_beats(m, 0)
-            pipe = place, row, 1, Cat(self.row_port.mant, self.row_port.exp)
-            chains = tuple(Mux(ends, of_pipe, of_chains) for of_pipe, of_chains in zip(pipe, chains, strict=True))
-        own = host.addr, host.row, host.en, host.w_data
-        w_addr, number, write, word = (Mux(host.sel, *both) for both in zip(own, chains, strict=True))
+            place, filled, ends = self._from_beats(m, 0)
+            w_addr, number, write = Mux(ends, place, w_addr), Mux(ends, filled, number), ends | write
+            word = Mux(ends, Cat(self.row_port.mant, self.row_port.exp), word)
+        w_addr, number = Mux(host.sel, host.addr, w_addr), Mux(host.sel, host.row, number)
+        write, word = Mux(host.sel, host.en, write), Mux(host.sel, host.w_data, word)
         common = Cat(addr, w_addr, port.lane_en, word)
         for rows, to_read, to_write in self._groups(number, write):
             columns = Cat(port.lane_data[row] for row in rows)

@@ -285,7 +285,7 @@ class Emulator:
         self._integers.start()
         self._chains.start()
         self._forget_weights()
-        return self._chains.follow(run, self._integers)
+        return self._chains.execute(run, self._integers)
 
     def _forget_weights(self) -> None:
         """Drops all that was prepared from the weights, which are written now: the next run prepares it again."""

@@ -56,9 +56,9 @@ class ReferenceMachine:
     def run(self, pc: int = 0) -> Run:
         """One run from ``pc`` to ``halt`` or to a trap."""
         self.start()
-        return self.follow(trace(self.memories.program.tolist(), self.config, pc), self._integers)
+        return self.execute(trace(self.memories.program.tolist(), self.config, pc), self._integers)
 
-    def follow(self, run: Trace, integers: IntegerUnit | ReferenceIntegers | None) -> Run:
+    def execute(self, run: Trace, integers: IntegerUnit | ReferenceIntegers | None) -> Run:
         """Everything that a program executes, one after the other; ``integers`` executes integer chains and steps."""
         steps = []
         for number, item in enumerate(run.items):
