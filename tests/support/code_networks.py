@@ -154,3 +154,32 @@ def code_network(seed: int) -> tuple[Any, dict[str, NDArray[np.int64]], bool]:
     low = -128 if net.signed else 0
     inputs = {name: rng.integers(low, low + 256, (3, *shape[1:])) for name, shape in net.inputs.items()}
     return proto, inputs, net.signed
+
+
+def residual_network(seed: int) -> tuple[Any, dict[str, NDArray[np.int64]]]:
+    """A network of sums of a tensor, or a convolution of it, and one or two more convolutions; samples of codes."""
+    rng = np.random.default_rng(seed)
+    net = CodeNetwork(rng, bool(rng.integers(2)))
+    step, channels = 1, int(rng.integers(2, 10))
+
+    def conv(x: str, size: int, stride: int = 1) -> str:
+        """A convolution with padding such that a stride of 1 keeps the sizes."""
+        inside, height, width = net.shapes[x]
+        before = (size - 1) // 2 if stride == 1 else int(rng.integers(0, (size + 1) // 2))
+        pads = [before, before, size - 1 - before, size - 1 - before]
+        weight, scale = net.weight(channels, inside, size, size)
+        shape = channels, *((n - 1) // stride + 1 for n in (height, width))
+        return net.add("Conv", [x, weight], shape, net.scales[x] * scale, strides=[stride] * 2, pads=pads)
+
+    x = conv(net.input((int(rng.integers(1, 4)), int(rng.integers(7, 14)), int(rng.integers(3, 7)))), 3)
+    for _ in range(int(rng.integers(1, 4))):
+        step, grown = int(rng.choice([1, 1, 2])), rng.random() < 0.4
+        channels = int(rng.integers(2, 10)) if grown else channels
+        last = conv(x, int(rng.choice([1, 3])), step)
+        last = conv(last, 3) if rng.random() < 0.7 else last
+        short = conv(x, 1, step) if grown or step > 1 else x
+        terms = [last, short] if rng.random() < 0.5 else [short, last]
+        x = net.add("Add", terms, net.shapes[last], max(net.scales[name] for name in terms))
+    proto = model(net.nodes, net.inputs, [x], constants=net.constants)
+    low = -128 if net.signed else 0
+    return proto, {name: rng.integers(low, low + 256, (3, *shape[1:])) for name, shape in net.inputs.items()}

@@ -81,6 +81,11 @@ def reads(compiled: Compiled, index: int) -> tuple[Read, ...]:
             storage = mfu_op.operand.storage
             memory = "wide" if plan.copy(storage, Mem.WIDE) is not None else "narrow"
             operands.append(_read(compiled, index, mfu_op.operand.tensor, memory, "operand", storage))
+    if layer.second is not None:
+        storage = layer.second.storage
+        writer = _writer(compiled, index, storage)
+        tensor = storage.name if writer is None else compiled.lowered.layers[writer].tensor
+        operands.append(_read(compiled, index, tensor, "narrow", "source", storage))
     return tuple(operands)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
-from concord.compiler.ir.layout import Storage
+from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
@@ -45,6 +45,12 @@ def _vector(tile: _Tile | None, addr: int, row: int, inner: int, outer: int, reg
         return {"addr": addr, "row": row, "inner": inner, "outer": outer, "reg": reg}
     inner, outer = (outer, inner) if tile.down else (inner, outer)
     return tile.place(addr, row, reg) | {"inner": inner, "outer": outer}
+
+
+def _signed(step: int) -> int:
+    """A step between addresses as a field of an instruction; addresses are counted modulo their number."""
+    half = 1 << VECTOR_ADDR_BITS - 1
+    return (step + half) % (2 * half) - half
 
 
 def _exchanged(fields: dict[str, int]) -> dict[str, int]:
@@ -134,31 +140,32 @@ class Chains:
     def layer(self, index: int, y: int, rows: int, buffer: Copy | None = None) -> None:
         """Rows ``y`` to ``y + rows`` of a layer, with those of an operand in ``buffer``."""
         layer, source = self.plan.layer(index), self.plan.sources[index]
-        storage, walk, window = layer.source.storage, layer.source.in_root(), layer.window
+        walk, window = layer.source.in_root(), layer.window
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
         stride = walk.stride
         if layer.rows is not None:
             self._write_matrix(index)
-        if layer.border is not None:
-            self._fill(layer, layer.border, y, rows)
-        below, row_stride = self.oriented(storage, source, walk.row_stride)
-        dropped = self.dropped_rows.get(storage, 0)
-        start = walk.start + below + (y * window.stride[0] - dropped) * row_stride
+        if layer.border is not None and layer.border.constant is not None:
+            self._fill(layer, layer.border, layer.border.constant, y, rows)
+        addr, row_stride = self._first(walk, source, y * window.stride[0])
         slide = self.data_section.slide(index)
         down = slide is not None and slide.down
         cols = layer.cols if dense else 1
         self.set(Op.SET_SHAPE, rows=1 if slide else out[2], cols=slide.fresh if slide else cols)
         self.set(Op.SET_ITERS, inner=rows if down else out[1], outer=out[1] if down else rows)
         if layer.reduction is not Reduction.NONE:
-            lost = dropped if storage in self.dropped_rows else None
-            self._window(window, y, out, stride, row_stride, lost, down)
-            start -= window.begin[0] * row_stride + window.begin[1] * stride
+            dropped, apart = self.dropped_rows.get(walk.storage), row_stride
+            lost = None if dropped is None else max(0, dropped - layer.source.storage.rows_above)
+            if layer.second is not None:
+                apart = _signed(self._first(layer.second.in_root(), Mem.NARROW, y)[0] - addr)
+            self._window(window, y, out, stride, apart, lost, down)
+            addr -= window.begin[0] * row_stride + window.begin[1] * stride
         self.quant(layer)
         for step in layer.mfu_ops:
             if step.shift is not None:
                 self.set(Op.SET_SCALE, shift=step.shift)
-        addr = (self.plan.addr(walk.storage, source, 0) + start) % (1 << VECTOR_ADDR_BITS)
+        addr %= 1 << VECTOR_ADDR_BITS
         row = 0 if dense and layer.stack == 1 else walk.row * cols
         steps = window.stride[1] * stride, window.stride[0] * row_stride
 
@@ -186,7 +193,14 @@ class Chains:
         else:
             chain()
 
-    def _fill(self, layer: Layer, border: Border, y: int, rows: int) -> None:
+    def _first(self, walk: Walk, mem: Mem, rows: int) -> tuple[int, int]:
+        """Address of the vector ``rows`` rows after the first one of a walk in a root, and the stride of rows."""
+        below, row_stride = self.oriented(walk.storage, mem, walk.row_stride)
+        above, start = divmod(walk.start, walk.row_stride) if row_stride < 0 else (0, walk.start)
+        rows += above - self.dropped_rows.get(walk.storage, 0)
+        return self.plan.addr(walk.storage, mem, 0) + start + below + rows * row_stride, row_stride
+
+    def _fill(self, layer: Layer, border: Border, constant: Storage, y: int, rows: int) -> None:
         """Write what is around rows ``y`` to ``y + rows`` of a layer, for the products that read it."""
         frame, tiles = border.frame, border.frame.tiles
         below, pitch = self.oriented(frame, Mem.NARROW, frame.width * tiles)
@@ -195,7 +209,7 @@ class Chains:
         self.set(Op.SET_SHAPE, rows=tiles, cols=1)
         for outer, inner in border.boxes(y, rows):
             self.set(Op.SET_ITERS, inner=len(inner), outer=len(outer))
-            self.builder.v_rd(int(Mem.NARROW), self.plan.constants[border.constant].addr)
+            self.builder.v_rd(int(Mem.NARROW), self.plan.constants[constant].addr)
             addr, reg = start + outer[0] * pitch + inner[0] * tiles, self.registers.get(frame, 0)
             steps = {"row": 1, "inner": inner.step * tiles, "outer": outer.step * pitch}
             self.builder.v_wr(int(Mem.NARROW), addr, **steps, reg=reg)

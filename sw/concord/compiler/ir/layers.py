@@ -129,8 +129,8 @@ class Border:
 
     Parameters
     ----------
-    constant : Storage
-        The narrow vector that they hold.
+    constant : Storage or None
+        The narrow vector that they hold; nothing if they are room that no one reads.
     frame : Storage
         The storage that is filled.
     top, left : int
@@ -139,7 +139,7 @@ class Border:
         Rows and columns of these.
     """
 
-    constant: Storage
+    constant: Storage | None
     frame: Storage
     top: int
     left: int
@@ -206,6 +206,9 @@ class Layer:
         Products of matrices beside each other: each has as many vectors of a position of ``source``.
     border : Border or None
         What is written around the result, for windows that reach beyond it.
+    second : Walk or None
+        As many vectors of another tensor, at the same distances as those of ``source``. The window has two rows, one
+        of ``source`` and one of this tensor.
     """
 
     name: str
@@ -223,6 +226,7 @@ class Layer:
     rows: MatrixRows | None = None
     stack: int = 1
     border: Border | None = None
+    second: Walk | None = None
 
     def fits(self, more: list[MfuStep]) -> bool:
         """True if the multifunction units can do ``more`` after the operations that they have."""
@@ -250,8 +254,9 @@ class Layer:
     def reads(self) -> list[tuple[Storage, int, Loops]]:
         """Storages that it reads, each with the first vector and the loops."""
         operands = [(storage, operand.start, operand.loops(self.out)) for operand, storage in self.operands]
-        rows = [] if self.rows is None else [(self.rows.walk.storage, self.rows.walk.start, self.rows.walk.loops)]
-        return [(self.source.storage, self.source.start, self.source.loops), *operands, *rows]
+        walks = [self.source, *([self.second] if self.second else []), *([self.rows.walk] if self.rows else [])]
+        first, *others = [(walk.storage, walk.start, walk.loops) for walk in walks]
+        return [first, *operands, *others]
 
     def written(self, rows: int) -> int:
         """Rows of the storage that are complete as soon as so many rows of the layer are."""

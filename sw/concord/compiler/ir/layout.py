@@ -105,6 +105,11 @@ class Storage:
         return index if self.parent is None else self.parent.vector(self.in_parent(index))
 
     @property
+    def rows_above(self) -> int:
+        """Rows of the root in front of the first one, where rows of both lie at the same distances."""
+        return 0 if self.parent is None else self.vector(0) // (self.root.width * self.root.tiles)
+
+    @property
     def span(self) -> range:
         """Vectors of the root from the first one of this storage to its last one; between them may lie others."""
         return range(self.vector(0), self.vector(self.vectors - 1) + 1)

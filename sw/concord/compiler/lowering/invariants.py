@@ -108,6 +108,8 @@ def _reads(layer: AnyLayer) -> Iterator[tuple[str, Storage, Ids]]:
         yield operand.tensor or "an operand", storage, _loops(operand.start, *operand.loops(layer.out))
     if layer.rows is not None:
         yield layer.rows.tensor, layer.rows.walk.storage, _walked(layer.rows.walk)
+    if layer.second is not None:
+        yield "a second tensor", layer.second.storage, _walked(layer.second)
 
 
 def _walked(walk: Walk) -> Ids:

@@ -60,6 +60,10 @@ def check_reads(layer: AnyLayer) -> None:
     for storage, start, loops in layer.reads:
         storage.in_root(start, loops)
     source = layer.source.in_root()
+    if isinstance(layer, Layer) and layer.second is not None:
+        second = layer.second.in_root()
+        if (source.row_stride, source.stride, source.row) != (second.row_stride, second.stride, second.row):
+            raise LayoutError(f"{source.storage.name} and {second.storage.name} must have vectors at equal distances")
     dense = isinstance(layer, Recurrent) or layer.reduction is Reduction.DENSE
     summed = layer.cols if isinstance(layer, Layer) else source.tiles
     if dense and summed > 1 and source.row != 1:

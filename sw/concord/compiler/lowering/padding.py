@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
-from concord.compiler.ir.layout import PAD, LayoutError, Walk
+from concord.compiler.ir.layout import PAD, LayoutError, Storage, Walk
 from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.compiler.lowering.unfolding import graph_input
@@ -260,7 +260,7 @@ def _bordered(lowering: Lowering, node: Node) -> bool:
     assert border is not None
     y, x = border.top - top, border.left - left
     inside = min(y, x) >= 0 and y + height <= border.frame.height and x + width <= border.frame.width
-    if not inside or done.constants[border.constant][0, 0] != number:
+    if not inside or border.constant is None or done.constants[border.constant][0, 0] != number:
         return False
     whole = border.frame.view(tiles * storage.native)[y : y + height, x : x + width][..., walk.lanes]
     whole = whole.reshape(*sizes, *(ids.shape[axis] for axis in lanes))
@@ -269,11 +269,26 @@ def _bordered(lowering: Lowering, node: Node) -> bool:
 
 
 def _framed(lowering: Lowering, layer: Layer, number: float, corner: tuple[int, int], size: tuple[int, int]) -> bool:
-    """Make the storage of a layer part of a larger one, if it can be and those that read it can read it there."""
+    """Let a layer write a number around its result, if the storage can be part of a larger one."""
     done, storage = lowering.done, layer.target
-    if storage.parent is not None or storage.fixed:
+    if (frame := framed(lowering, storage, corner, size)) is None:
         return False
-    (top, left), (height, width), tiles = corner, size, storage.tiles
+    constant = next((held for held, values in done.constants.items() if (values == number).all()), None)
+    if constant is None:
+        constant = done.storages.new(f"{number:g} everywhere", 1, 1, storage.native)
+        done.constants[constant] = np.full((1, storage.native), number)
+    layer.border = Border(constant, frame, *corner, storage.height, storage.width)
+    return True
+
+
+def framed(lowering: Lowering, storage: Storage, corner: tuple[int, int], size: tuple[int, int]) -> Storage | None:
+    """Make a storage part of a larger one of ``size`` positions, from ``corner`` on; returns that.
+
+    Nothing if the storage has its place already, or those that read it cannot read it there.
+    """
+    if storage.parent is not None or storage.fixed:
+        return None
+    done, (top, left), (height, width), tiles = lowering.done, corner, size, storage.tiles
     frame = done.storages.new(f"{storage.name}/framed", height, width, tiles * storage.native)
     storage.place(frame, (top * width + left) * tiles, width * tiles, tiles)
     try:
@@ -283,13 +298,8 @@ def _framed(lowering: Lowering, layer: Layer, number: float, corner: tuple[int, 
                 legality.check_reads(reader)
     except LayoutError:
         storage.parent, storage.offset, storage.row_stride, storage.stride = None, 0, storage.width * tiles, tiles
-        return False
-    constant = next((held for held, values in done.constants.items() if (values == number).all()), None)
-    if constant is None:
-        constant = done.storages.new(f"{number:g} everywhere", 1, 1, storage.native)
-        done.constants[constant] = np.full((1, storage.native), number)
-    layer.border = Border(constant, frame, top, left, storage.height, storage.width)
-    return True
+        return None
+    return frame
 
 
 class _Frame:

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
-from concord.compiler.ir.layout import PAD, Storage, Walk, placed, spread
+from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layout import PAD, LayoutError, Storage, Walk, placed, spread
 from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.padding import framed
 from concord.compiler.lowering.reductions import groups_of_reader, places_apart, power_below
 from concord.compiler.lowering.tensor_products import channels_of_stack
 from concord.compiler.lowering.unfolding import unfolded
@@ -216,28 +217,65 @@ def dense(lowering: Lowering, node: Node) -> None:
 
 
 def weighted_sum(lowering: Lowering, node: Node) -> None:
-    """A product of two tensors beside each other: one weight each, in two taps that read the same vectors.
+    """A product of two tensors: one weight each, in two taps that read the same vectors.
 
-    The first tap has the upper bits of the weights, the second one the rest: each has an exponent of its own.
+    The first tap has the upper bits of the weights, the second one the rest: each has an exponent of its own. Both
+    tensors are read where they are, by a row of the window each, or lie beside each other.
     """
     attributes, config = node.attributes(WeightedSumAttributes), lowering.config
     views = [np.moveaxis(lowering.view(name), attributes.axis, -1)[0] for name in node.inputs]
     size = views[0].shape
-    ids = np.concatenate(views, axis=-1).reshape(*(1,) * (3 - len(size)), *size[:-1], -1)
-    walk = lowering.walk(ids, "input")
+    maps = [view.reshape(*(1,) * (3 - len(size)), *size) for view in views]
     upper = config.wgt_mant - 1
     digits = [divide_weight(weight, config.wgt_mant) for weight in attributes.weights]
     own = eye("a weighted sum", size[-1])
-    taps = [np.concatenate([own * pair[k] for pair in digits], axis=1) for k in range(2)]
-    weight = np.ldexp(np.stack([np.ldexp(taps[0], upper), taps[1]], axis=1), attributes.unit)
-    channels, full = _aligned(lowering, node, attributes.axis, spread(weight[:, None], walk))
+    weights = [np.stack([own * high * 2.0**upper, own * low], axis=1)[:, None] for high, low in digits]
+    walks = _at_equal_distances(lowering, maps)
+    if walks is None:
+        walk, second = lowering.walk(np.concatenate(maps, axis=-1), "input"), None
+        weight = spread(np.concatenate(weights, axis=-1), walk)
+    else:
+        walk, second = walks
+        weight = np.concatenate([spread(part, place) for part, place in zip(weights, walks, strict=True)], axis=1)
+    channels, full = _aligned(lowering, node, attributes.axis, np.ldexp(weight, attributes.unit))
     out = walk.height, walk.width, -(-len(full) // config.native)
 
     def view(target: Storage) -> Ids:
         lanes = target.view(target.tiles * target.native)[..., channels]
         return np.asarray(np.moveaxis(lanes.reshape(1, *size), -1, attributes.axis))
 
-    lowering.add(node, walk, Reduction.DENSE, full, LayerWindow(kernel=(1, 2), dilation=(1, 0)), out, view)
+    window = LayerWindow(kernel=(weight.shape[1], 2), dilation=(1, 0))
+    lowering.add(node, walk, Reduction.DENSE, full, window, out, view).second = second
+
+
+def _at_equal_distances(lowering: Lowering, maps: list[Ids]) -> tuple[Walk, Walk] | None:
+    """Walks through two tensors, each in a storage, whose vectors have equal distances; one may get room for that."""
+    try:
+        first, second = (lowering.done.storages.walk(ids, "input") for ids in maps)
+        places = [walk.in_root() for walk in (first, second)]
+    except LayoutError:
+        return None
+    a, b = places
+    if (a.tiles, a.row, a.stride) != (b.tiles, b.row, b.stride) or a.row != 1:
+        return None
+    equal = a.row_stride == b.row_stride
+    equal = equal or _widened(lowering, second, a.row_stride) or _widened(lowering, first, b.row_stride)
+    return (first, second) if equal else None
+
+
+def _widened(lowering: Lowering, walk: Walk, row: int) -> bool:
+    """True if rows of a layer that computes what is walked are ``row`` vectors apart from now on."""
+    storage, tiles = walk.storage, walk.storage.tiles
+    makers = [layer for layer in lowering.done.layers if layer.target is storage]
+    whole = walk.start, walk.height, walk.width, walk.tiles, walk.row_stride, walk.stride
+    plain = whole == (0, storage.height, storage.width, tiles, storage.width * tiles, tiles)
+    if not plain or row <= storage.width * tiles or row % tiles or len(makers) != 1:
+        return False
+    size = storage.height, row // tiles
+    if not isinstance(layer := makers[0], Layer) or (frame := framed(lowering, storage, (0, 0), size)) is None:
+        return False
+    layer.border = Border(None, frame, 0, 0, storage.height, storage.width)
+    return True
 
 
 def divide_weight(weight: int, mant: int) -> tuple[int, int]:

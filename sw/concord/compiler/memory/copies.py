@@ -50,8 +50,9 @@ class Copy:
     #: Vectors of the first rows of a buffer, which stay there as long as any layer up to ``kept_until`` is computed.
     kept: int = 0
     kept_until: int = -1
-    #: True if rows lie in reverse order in memory.
+    #: True if rows lie in reverse order in memory, and if they must not.
     reversed: bool = False
+    forwards: bool = False
 
     @property
     def vectors(self) -> int:
@@ -112,7 +113,7 @@ def place_within(copies: Iterable[Copy], room: int, tries: int) -> int:
             return count
         noise.shuffle(early)
         for group in early:
-            group[0].reversed = bool(group[0].kept) and noise.random() < 0.5
+            group[0].reversed = bool(group[0].kept) and noise.random() < 0.5 and not group[0].forwards
     return tries + 1
 
 

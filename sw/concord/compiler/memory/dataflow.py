@@ -7,7 +7,7 @@ layer keeps between its steps, and which outputs leave narrow.
 
 from __future__ import annotations
 
-from concord.compiler.ir.layers import AnyLayer, MfuStep, Recurrent, Reduction
+from concord.compiler.ir.layers import AnyLayer, Layer, MfuStep, Recurrent, Reduction
 from concord.compiler.ir.layout import Storage
 from concord.compiler.lowering.lowered import Lowered
 from concord.graph.ops import OperatorKind
@@ -70,6 +70,8 @@ def _operation(index: int, layer: AnyLayer, names: dict[Storage, str]) -> Datafl
         read += [] if layer.rows is None else [layer.rows.walk.storage]
     kind = kind_of(layer)
     states = frozenset(range(1, len(read))) if kind is OperatorKind.QUANTISED else frozenset[int]()
+    if isinstance(layer, Layer) and layer.second is not None:
+        read.append(layer.second.storage)
     made = dict.fromkeys([names[layer.target.root], *(name for name, _ in keeps)])
     inputs = tuple(names[storage.root] for storage in read)
     return DataflowNode(operation(index, layer), kind, inputs, tuple(made), states, keeps)

@@ -86,6 +86,8 @@ def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
         yield storage, Mem.NARROW if operand is streamed else Mem.WIDE
     if layer.rows is not None:
         yield layer.rows.walk.storage, plan.rows[index]
+    if layer.second is not None:
+        yield layer.second.storage, Mem.NARROW
 
 
 def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:

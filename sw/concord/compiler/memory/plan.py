@@ -144,6 +144,8 @@ def make_plan(lowered: Lowered, types: Types) -> Plan:
             k = len(layer.operands) + 1
             plan.rows[index] = mem = MEMORIES[types.reads[name, k]]
             _need(plan, layer.rows.walk.storage, mem, index)
+        if layer.second is not None:
+            _need(plan, layer.second.storage, Mem.NARROW, index)
     for index, layer in enumerate(lowered.layers):
         for copy in plan.copies_of(layer.target):  # of a larger tensor, of which others may be read earlier
             copy.first_use, copy.last_use = min(copy.first_use, index), max(copy.last_use, index)
@@ -256,6 +258,7 @@ def _replaceable(plan: Plan, index: int, mem: Mem) -> Iterable[Copy]:
     alone = layer.reduction is Reduction.NONE
     in_order = alone and _in_order(layer, walk.start, (walk.row, walk.stride, walk.row_stride))
     reads = [(walk.storage, plan.sources[index], in_order)]
+    reads += [] if layer.second is None else [(layer.second.storage, Mem.NARROW, False)]
     for operand, storage in layer.operands:
         widened = streamed is not None and streamed.operand is operand
         in_order = _in_order(layer, operand.start, (operand.row, operand.inner, operand.outer))

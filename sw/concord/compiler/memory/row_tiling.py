@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
-from concord.compiler.ir.layout import Storage
+from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.plan import Plan
 from concord.spec.config import NpuConfig
@@ -90,6 +90,11 @@ class RowTiling:
                 copy.size = self.size(storage) * row_vectors(storage)
                 copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
                 copy.kept_until = self.layers - 1
+        for layer in map(plan.layer, range(self.layers)):
+            if layer.second is not None:  # one step leads from row to row of both
+                for walk in (layer.source, layer.second):
+                    for copy in plan.copies_of(walk.storage):
+                        copy.forwards = True
         for storage in self.whole:
             for copy in plan.copies_of(storage):
                 copy.first_use = -1
@@ -167,7 +172,7 @@ def prefixes(lowered: Lowered) -> Iterator[Prefix]:
 
 
 def _reads(layer: Layer) -> set[Storage]:
-    return {layer.source.storage, *(storage for _, storage in layer.operands)}
+    return {storage.root for storage, _, _ in layer.reads}
 
 
 def obstacle(lowered: Lowered) -> str:
@@ -186,13 +191,12 @@ def _obstacle(layer: AnyLayer) -> str | None:
     """Reason for which rows of a layer do not follow from rows of its source, both in whole storages of their own."""
     if not isinstance(layer, Layer):
         return "is recurrent"
-    walk, storage = layer.source, layer.source.storage
-    aligned = walk.row_stride == row_vectors(storage) and walk.start < row_vectors(storage)
-    if storage.parent is not None or (layer.target.parent is not None and layer.border is None):
+    walks, storage = [layer.source, *([layer.second] if layer.second else [])], layer.source.storage
+    if not all(map(_has_rows, walks)) or (layer.target.parent is not None and layer.border is None):
         return "reads or computes a part of another tensor"
     if layer.rows is not None:
         return "is a product of two tensors"
-    if layer.reduction is Reduction.LANES or not aligned or walk.height != storage.height:
+    if layer.reduction is Reduction.LANES or not all(map(_whole_rows, walks)):
         return "does not read whole rows"
     if layer.target.height != layer.out[0] or (layer.reduction is Reduction.NONE and layer.out[0] != storage.height):
         return "does not compute whole rows"
@@ -203,27 +207,52 @@ def _obstacle(layer: AnyLayer) -> str | None:
     return None
 
 
+def _has_rows(walk: Walk) -> bool:
+    """True if every row of a storage is one of its root, or a part of it."""
+    storage, root = walk.storage, walk.storage.root
+    if storage.parent is None:
+        return True
+    place = storage.offset % row_vectors(root) + row_vectors(storage)
+    strides = storage.row_stride, storage.stride
+    return storage.parent is root and strides == (row_vectors(root), storage.tiles) and place <= row_vectors(root)
+
+
+def _whole_rows(walk: Walk) -> bool:
+    row = row_vectors(walk.storage)
+    return walk.row_stride == row and walk.start < row and walk.height == walk.storage.height
+
+
 def _roots(layer: AnyLayer) -> set[Storage]:
     """Storages with addresses of their own that a layer reads."""
     if isinstance(layer, Layer):
-        return {storage.root for storage in _reads(layer)}
+        return _reads(layer)
     return {layer.source.storage.root, *(walk.storage.root for walk in layer.initial.values())}
 
 
 def _computed(layer: Layer, there: dict[Storage, int]) -> int:
     """Rows of a layer for which everything is there."""
     source, window = layer.source.storage, layer.window
-    rows = there[source]
-    if layer.reduction is not Reduction.NONE:
+    rows = _complete(source, there)
+    if layer.second is not None:
+        rows = min(rows, _complete(layer.second.storage, there))
+    elif layer.reduction is not Reduction.NONE:
         extent = (window.kernel[0] - 1) * window.dilation[0] - window.begin[0]
         rows = max(0, (rows - 1 - extent) // window.stride[0] + 1) if rows < source.height else layer.out[0]
     return min([rows, layer.out[0], *(there[storage] for _, storage in layer.operands)])
+
+
+def _complete(storage: Storage, there: dict[Storage, int]) -> int:
+    """Rows of a storage that are there with those of its root."""
+    return min(max(0, there[storage.root] - storage.rows_above), storage.height)
 
 
 def _needed_next(layer: Layer, row: int) -> Iterator[tuple[Storage, int]]:
     """First rows of tensors that a layer reads to compute its own from ``row`` on."""
     if row == layer.out[0]:
         return
-    windowed = layer.reduction is not Reduction.NONE
-    yield layer.source.storage, max(0, row * layer.window.stride[0] - layer.window.begin[0]) if windowed else row
+    windowed, source = layer.reduction is not Reduction.NONE, layer.source.storage
+    first = max(0, row * layer.window.stride[0] - layer.window.begin[0]) if windowed else row
+    yield source.root, source.rows_above + first
+    if layer.second is not None:
+        yield layer.second.storage.root, layer.second.storage.rows_above + row
     yield from ((storage, row) for _, storage in layer.operands)

@@ -26,6 +26,7 @@ from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.weighted_sums import WeightedSums
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
 
 #: Codes by which a result may be away before it is said.
@@ -165,7 +166,7 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
     try:
         compiled = compile_graph(graph, config, formats)
     except CapacityError as error:
-        raise CapacityError(f"{error}; {_WITH_ROOM}", error.short) from error
+        raise CapacityError(f"{error}{_twice(parts, error)}; {_WITH_ROOM}", error.short) from error
     for layer in compiled.lowered.layers:
         if isinstance(layer, Layer) and layer.weight is not None and not _exact(layer, layer.weight, config):
             reason = f"weights of {layer.tensor} add up beyond what mantissas hold, as it reads some codes twice"
@@ -173,6 +174,14 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
     if missing := sorted(offsets.keys() - compiled.package.arrangement.input_offsets.keys()):
         raise NotOnNpu(f"padding of {missing[0]} is not written by the host; {_WITH_ROOM}")
     return CodesOnNpu(network, parts, compiled.image, compiled.package.arrangement, compiled)
+
+
+def _twice(parts: Split, error: CapacityError) -> str:
+    """Reason for which there are more weights than in the network; empty if that is not what lacks room."""
+    count = sum(isinstance(part, WeightedSums) and part.output.endswith("/beyond") for part in parts.npu.operations)
+    if not count or RegionId.MATRIX not in error.short:
+        return ""
+    return f"; weights of {count} layer{'s' * (count > 1)} are there twice, as products read the codes in two parts"
 
 
 def _exact(layer: Layer, weight: FloatArray, config: NpuConfig) -> bool:
