@@ -371,17 +371,17 @@ def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("sampled", [False, True])
 def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
-    """The first product has a few more weights than the first preset holds, and as many as others do."""
+    """The first product has a few more weights than most presets hold, and as many as one does."""
     model = network(
         [node("Gemm", ["x", "v"], ["a"]), node("Relu", ["a"], ["b"]), node("Gemm", ["b", "w"], ["y"])],
-        {"x": (FLOAT, [520])}, {"y": (FLOAT, [320])}, {"v": floats(520, 512) / 9, "w": floats(512, 320) / 9},
+        {"x": (FLOAT, [256])}, {"y": (FLOAT, [160])}, {"v": floats(256, 1040) / 9, "w": floats(1040, 160) / 9},
     )  # fmt: skip
-    samples = {"calibrate": {"x": np.random.default_rng(1).normal(size=(8, 520))}, "quick": True} if sampled else {}
+    samples = {"calibrate": {"x": np.random.default_rng(1).normal(size=(8, 256))}, "quick": True} if sampled else {}
     net = concord.compile(model, partition="any", **samples)
-    assert net.config.name == "ecp5-85f" and "266,240 of 430,080" in net.compilation.share
-    assert "ecp5-85f refuses the whole (matrix memory has 2560 words" in net.compilation.share
+    assert net.config.name == "ecp5-85f-mlp" and "266,240 of 432,640" in net.compilation.share
+    assert "ecp5-85f-mlp refuses the whole (matrix memory has 1040 words" in net.compilation.share
     net = concord.compile(model, preset="ecp5-85f-256", partition="any", **samples)
-    assert "163,840 of 430,080" in net.compilation.share
+    assert "166,400 of 432,640" in net.compilation.share
 
 
 @pytest.mark.slow

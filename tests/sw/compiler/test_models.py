@@ -15,10 +15,13 @@ from concord.graph.execute import run
 from concord.host import connect
 from concord.networks.calibrated import choose_formats
 from concord.program.allocator import CapacityError
-from concord.spec.presets import ECP5_85F
+from concord.spec.presets import ECP5_85F as PRESET
 from concord_bench.tasks import TASKS, calibration, load
 from concord_bench.tasks import run as stream
 from support.trained import DATA, needs_data
+
+#: Room for all of the networks.
+ECP5_85F = PRESET.replace(matrix_depth=2560, writable_matrix=False)
 
 pytestmark = needs_data
 

@@ -140,7 +140,8 @@ def test_more_programs(config, options, count, tmp_path):
      "digits_transformer", "kws_crnn", "silero_vad_16k", "vww_mobilenetv1_025"],
 )  # fmt: skip
 def test_trained_networks(name, command, options, tmp_path):
-    package = compile_graph(import_model(DATA / "models" / f"{name}.onnx"), ECP5_85F).package
+    config = ECP5_85F.replace(matrix_depth=2560, writable_matrix=False)
+    package = compile_graph(import_model(DATA / "models" / f"{name}.onnx"), config).package
     model = derive_package(package, flags=True).npu_part
     rng = np.random.default_rng(8)
     recorded = {key: rng.normal(size=(2, *shape)) for key, shape in package.input_shapes.items()}

@@ -176,7 +176,7 @@ def test_the_command_shows_it(folder, monkeypatch, name):
         loaded, _ = load(folder / "net")
         return TimedDevice(loaded, None if link is None else link_of(config.board, link))
 
-    monkeypatch.setattr("concord.cli.run.connect", connected)
+    monkeypatch.setattr("concord.host.connect", connected)
     options = [] if name is None else ["--link", name]
     code, output = run("run", folder / "net", "-i", folder / "x.npz", "-o", folder / "y.npz", "--on", "rtl", *options)
     assert code == 0, output
