@@ -12,20 +12,15 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
 from concord.compiler.model import compile_graph
-from concord.frontend import import_model
 from concord.host import connect
 from concord.host.rtl import find_library
 from concord.integer.npu import compile_codes
-from concord.spec.presets import ECP5_85F
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
-from concord_bench.exact_networks import quantised as recorded_network
-from concord_bench.npu_codes import recorded
 from support.compiled_nets import heads, residual
 from support.integer_contents import TRAIN_SMALL
 from support.integer_nets import SHAPE, quantised, small_network
 from support.npu_training import numbers
-from support.trained import DATA, needs_data
 
 RNG = np.random.default_rng(5)
 
@@ -91,20 +86,3 @@ def test_four_images_one_after_the_other(tmp_path):
         settings = Settings(batch=8, epochs=2, rate=Fraction(1, 8), seed=3)
         assert check_training(dense, (11,), samples, settings, rtl, emulator) == 6
         check_network(residual(), config, rtl, emulator)
-
-
-@needs_data
-@pytest.mark.deep
-def test_four_images_on_the_preset():
-    config, draw = ECP5_85F, np.random.default_rng(2)
-    rtl, emulator = both(config)
-    pictures, _ = recorded(DATA, "ic_cifar10")
-    network = recorded_network(DATA, "ic_resnet8", "ic_cifar10")
-    dense = [{"op": "dense", "outputs": 32}, {"op": "relu"}, {"op": "dense", "outputs": 10}]
-    samples = Samples(draw.normal(size=(320, 64)).astype(np.float32), draw.integers(0, 10, 320))
-    with rtl, emulator:
-        check_network(import_model(DATA / "models" / "digits_transformer.onnx"), config, rtl, emulator)
-        check_codes(network, {next(iter(network.graph.inputs)): pictures[:2]}, config, rtl, emulator)
-        settings = Settings(batch=32, epochs=5, rate=Fraction(1, 8), seed=3)
-        assert check_training(dense, (64,), samples, settings, rtl, emulator) == 50
-        check_network(import_model(DATA / "models" / "ic_resnet8.onnx"), config, rtl, emulator, 1)
