@@ -24,5 +24,5 @@ PLACEMENTS_85F = {
     "ecp5-85f-256": _fixed(floorplan.pairs, 77_000_000),
     "ecp5-85f-mlp": _fixed(floorplan.pairs, 65_000_000, short_chains=False),
     "ecp5-85f-train": _fixed(floorplan.integers, 64_000_000),
-    "ecp5-85f": _fixed(floorplan.codes, 72_000_000),
+    "ecp5-85f": _fixed(floorplan.codes, 68_000_000),
 }

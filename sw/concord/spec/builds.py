@@ -111,10 +111,10 @@ def build_of(board: str, preset: str, link: str | None = None) -> Build | None:
     return next((b for b in BUILDS if (b.board, b.preset) == (board, preset) and link in (None, b.link)), None)
 
 
-def rated_hz(board: str, preset: str, expected_hz: int = UNROUTED_HZ) -> int:
-    """Clock that rates of a preset on a board are given for, in hertz; ``expected_hz`` where there is no record."""
+def rated_hz(board: str, preset: str) -> int:
+    """Clock that rates of a preset on a board are given for, in hertz; :data:`UNROUTED_HZ` where there is no record."""
     build = build_of(board, preset)
-    return expected_hz if build is None else build.rated_hz
+    return UNROUTED_HZ if build is None else build.rated_hz
 
 
 def clock_note(board: str, preset: str) -> str:

@@ -52,7 +52,7 @@ ECP5_85F_MLP = ECP5_85F_256.replace(
 ECP5_85F_TRAIN = ECP5_85F.replace(
     name="ecp5-85f-train", mfu_lanes=2, integer_chains=True, code_scaling=False, writable_matrix=False,
     wide_depth=2048, table_depth=256, inbox=0, outbox=0, code_pages=1,
-    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-train", 70_000_000),
+    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-train"),
 )  # fmt: skip
 
 #: The named configurations.
