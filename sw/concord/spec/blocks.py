@@ -27,7 +27,7 @@ LEAST_RAM_WORDS = 128
 #: Block RAMs of the link on an ECP5, beside those of the NPU: of the payload of a request, and of the outbox.
 _ECP5_LINK = 2
 #: Multipliers of a lane of integer chains, and block RAMs of tensor registers.
-_INTEGER_MULTIPLIERS, _TENSOR_RAMS = 2, 2
+_INTEGER_MULTIPLIERS, _TENSOR_RAMS = 2, 3
 #: Block RAMs on an iCE40 that no parameter changes: registers, descriptors of tables, addresses, elements of a vector,
 #: instructions that are made, and the link.
 _ICE40_REST = 2 + 3 + 5 + 1 + 1 + 1
@@ -145,7 +145,7 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *([(BINARY16_WIDTH, config.code_pages * CODE_PAGE)] if code_book_in_ram(config) else []),
     ]
     multipliers += mfu_multipliers(config) + (_INTEGER_MULTIPLIERS * config.mfu_lanes if config.integer_chains else 0)
-    others = _ECP5_LINK + (_TENSOR_RAMS if config.integer_chains else 0)
+    others = _ECP5_LINK + (_TENSOR_RAMS - (not config.inbox) if config.integer_chains else 0)  # then there is no outbox
     return Blocks(multipliers, sum(banked_rams_of(*memory) for memory in memories) + others)
 
 

@@ -10,6 +10,7 @@ from concord.spec.presets import (
     ECP5_85F,
     ECP5_85F_256,
     ECP5_85F_MLP,
+    ECP5_85F_TRAIN,
     PRESETS,
     TINY,
     UP5K,
@@ -20,6 +21,8 @@ from concord.spec.presets import (
 BUILT = {
     ECP5_25F: (20, 56, 0),
     ECP5_85F: (144, 178, 0),
+    ECP5_85F.replace(name="all", mfu_lanes=2, wide_depth=2048, integer_chains=True): (140, 191, 0),
+    ECP5_85F_TRAIN: (136, 188, 0),
     ECP5_85F_256: (136, 192, 0),
     ECP5_85F_MLP: (136, 178, 0),
     TINY: (12, 13, 0),
