@@ -30,8 +30,7 @@ N = TRAIN_SMALL.native
 def test_random_programs_are_sound(seed):
     words, _ = random_case(random.Random(seed), TRAIN_SMALL)
     loaded = [*EVERYTHING, Span(RegionId.MATRIX, 0, 512)]
-    problems = [found.message for found in verify(words, TRAIN_SMALL, inputs=loaded)]
-    assert all(message.endswith("of an m_wr") for message in problems)  # those of zeros are the least one by chance
+    assert verify(words, TRAIN_SMALL, inputs=loaded) == []
     text = disassemble(words)
     assert assemble(text) == words
 
