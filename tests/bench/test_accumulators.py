@@ -4,26 +4,27 @@ import json
 
 import pytest
 
-from concord.spec.presets import ECP5_85F, UP5K
+from concord.spec.presets import ECP5_85F, ECP5_85F_MLP, UP5K
 from concord_bench import WITHOUT_RTL, Results, accumulators, overflow
 from support.trained import needs_data
 
 
 @needs_data
 @pytest.mark.parametrize(
-    ("model", "bits"),
+    ("model", "config", "bits"),
     [
-        pytest.param("digits_mlp", 32, marks=pytest.mark.slow),
-        pytest.param("ad_fc_autoencoder", accumulators.BITS, marks=pytest.mark.deep),
+        pytest.param("digits_mlp", ECP5_85F, 32, marks=pytest.mark.slow),
+        pytest.param("ad_fc_autoencoder", ECP5_85F_MLP, accumulators.BITS, marks=pytest.mark.deep),
     ],
+    ids=("digits_mlp", "ad_fc_autoencoder"),
 )
-def test_a_network_keeps_its_bits(model, bits, monkeypatch, tmp_path):
+def test_a_network_keeps_its_bits(model, config, bits, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(overflow, "MODELS", (model,))
     monkeypatch.setattr(accumulators, "SAMPLES", 4)
     monkeypatch.setattr(accumulators, "BITS", bits)
     results = Results("")
-    accumulators.measure_accumulators(ECP5_85F, results, lambda text: None)
+    accumulators.measure_accumulators(config, results, lambda text: None)
     row = results.rows[f"Accumulators of {bits} bits"][model]
     assert (row["changed"], row["flags"]) == ("0", "none")
     assert int(row["observed"]) <= bits < int(row["any input"])
