@@ -57,6 +57,7 @@ windows slide: then it is the number of columns of a window that the one before 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import SCALE_SHIFT_BITS, ExponentMode, Rounding
@@ -475,6 +476,13 @@ def encode(op: Op, **values: int) -> int:
 
 def decode(word: int) -> tuple[Instruction, dict[str, int]]:
     """Return the form and the fields of a word; :class:`IllegalInstruction` says how the hardware would trap."""
+    form, values = _decoded(word)
+    return form, dict(values)
+
+
+@lru_cache(maxsize=1 << 14)
+def _decoded(word: int) -> tuple[Instruction, dict[str, int]]:
+    """:func:`decode`; programs are traced many times while they are made."""
     code = word & (1 << OPCODE_BITS) - 1
     if code not in FORMS:
         known = sorted(map(int, FORMS))
