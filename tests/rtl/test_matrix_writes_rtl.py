@@ -11,16 +11,15 @@ import pytest
 
 from concord.image import Memories
 from concord.program.assembler import assemble
-from concord.spec import multipliers
 from support.back_door import connected
 from support.device_runs import check_machines, check_seeds
 from support.program_gen import random_program
-from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
+from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS
 
 pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "10"))
-CONFIGS = [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS]
+CONFIGS = [WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS]
 
 
 @pytest.fixture(scope="module", params=CONFIGS, ids=lambda config: config.name)
@@ -97,7 +96,7 @@ def test_products_behind_all_rows_do_not_wait(device):
 
 
 def test_what_the_configurations_have():
-    assert {multipliers.paired(config) for config in CONFIGS} == {False, True}
+    assert {config.window_taps > 0 for config in CONFIGS} == {False, True}
     assert any(config.engines > 1 for config in CONFIGS)
     assert {config.steps > 1 for config in CONFIGS} == {False, True}
     assert {config.lanes > config.mfu_lanes for config in CONFIGS} == {False, True}

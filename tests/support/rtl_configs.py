@@ -64,8 +64,8 @@ WRITABLE_ENGINES = TINY.replace(
     wgt_exp_max=-5, acc_width=44, matrix_depth=128, narrow_depth=128,
 )  # fmt: skip
 
-#: The same in rows that share their multipliers.
-WRITABLE_PAIRS = NINE_TAPS.replace(name="tiny-writable-pairs", writable_matrix=True, mfu_lanes=4, narrow_depth=128)
+#: The same with windows.
+WRITABLE_WINDOWS = NINE_TAPS.replace(name="tiny-writable-windows", writable_matrix=True, mfu_lanes=4, narrow_depth=128)
 
 #: With a register that sums of some terms leave, in several tile engines.
 SHORT_REGISTER = TINY.replace(name="tiny-short", lanes=4, engines=2, acc_width=24, acc_register=24)
@@ -78,5 +78,5 @@ BY_MANTISSA = {
 #: What tests compile that are not marked ``deep``.
 NAMED = (
     TINY, UP5K, ECP5_85F_256, FED, FED_AHEAD, FOUR_ENGINES, EIGHT, SLIDING, NINE_TAPS, SCALING_NARROW, SHORT_REGISTER,
-    WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS, TRAIN_SMALL, TRAIN_WHOLE,
+    WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS, TRAIN_SMALL, TRAIN_WHOLE,
 )  # fmt: skip

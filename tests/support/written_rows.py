@@ -14,13 +14,13 @@ from concord.spec.formats import Flag
 from concord.spec.memmap import RegionId
 from support.derived_modules import image_of_memories
 from support.program_gen import random_program
-from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
+from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS
 
 #: The last one has products of more bits than float64.
 CONFIGS = {
     "tiny": WRITABLE,
     "two engines": WRITABLE_ENGINES,
-    "pairs": WRITABLE_PAIRS,
+    "windows": WRITABLE_WINDOWS,
     "wide": WRITABLE.replace(name="tiny-writable-wide", act_mant=12, wgt_mant=12, wgt_exp_max=4, acc_width=68),
 }
 

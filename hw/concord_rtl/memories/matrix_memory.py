@@ -73,6 +73,8 @@ class MatrixMemory(Component):
         when=lambda self: self.config.integer_chains,
     )
 
+    #: Cycles from the last mantissas of a row of the pipe to the address of a read that gives the new row.
+    ROW_LATENCY = 1
     #: The block RAMs are all over the device: requests are registered twice on their way, per group and per row.
     LATENCY = 2 + VectorMemory.LATENCY
     #: Rows that share a register on the way to them, and that are merged in one cycle on the way to the host.
@@ -90,15 +92,7 @@ class MatrixMemory(Component):
     @property
     def parts(self) -> int:
         """Parts in which a row goes to and from the host: wide rows would take a tenth of all wires of a device."""
-        if not paired(self.config):
-            return 1
-        config = self.config  # rows of the pipe must keep up: a part has the mantissas of one cycle at least
-        return min(self.PARTS, config.lanes // config.mfu_lanes) if config.writable_matrix else self.PARTS
-
-    @property
-    def ROW_LATENCY(self) -> int:
-        """Cycles from the last mantissas of a row of the pipe to the address of a read that gives the new row."""
-        return 3 if paired(self.config) else 1
+        return self.PARTS if paired(self.config) else 1
 
     @property
     def HOST_LATENCY(self) -> int:
@@ -138,26 +132,25 @@ class MatrixMemory(Component):
             to_write = chosen & w_en.replicate(len(rows))
             yield rows, to_read, to_write
 
-    def _places(self, m, late: int) -> tuple[Value, Value, Value]:
+    def _places(self) -> tuple[Value, Value, Value]:
         """Addresses on their way to the rows, the row that host or pipe name, and whether it is written.
 
-        Rows of the pipe are written ``late`` cycles after they have come, at an address of their own.
+        Rows of the pipe are written at an address of their own.
         """
         host, port = self.host, self.row_port
         addr = Mux(host.sel, host.addr, self.read.addr)
         if port is None:
             return addr, host.row, host.sel & host.en
-        w_addr, row, ends = self._from_beats(m, late)
+        w_addr, row, ends = self._from_beats()
         w_addr = Mux(host.sel, host.addr, w_addr)
         return Cat(addr, w_addr), Mux(host.sel, host.row, row), Mux(host.sel, host.en, ends)
 
-    def _from_beats(self, m, late: int) -> tuple[Value, Value, Value]:
-        """Word and row of the latest mantissas of the pipe, ``late`` cycles after they came, and if they fill it."""
+    def _from_beats(self) -> tuple[Value, Value, Value]:
+        """Word and row of the latest mantissas of the pipe, and if they fill it."""
         port = self.row_port
         word, rows = clog2(self.config.lanes // self.config.mfu_lanes), clog2(self.config.rows)
         ends = Cat(port.valid, port.beat[:word]).all()
         place = Cat(port.row, port.beat[word:])
-        ends, place = delay(m, ends, late, "ends", reset_less=False), delay(m, place, late, "place")
         row, tile, slice_ = place[:rows], place[rows : len(port.row)], place[len(port.row) :]
         return Cat(slice_, tile), row, ends
 
@@ -170,7 +163,7 @@ class MatrixMemory(Component):
         """Rows by themselves: whole words to and from the host."""
         words: list[Value] = []
         m.d.comb += self.host.ready.eq(1)
-        addrs, number, write = self._places(m, 0)
+        addrs, number, write = self._places()
         word = self.host.w_data
         if self.row_port is not None:
             word = Mux(self.host.sel, word, Cat(self.row_port.mant, self.row_port.exp))
@@ -195,7 +188,7 @@ class MatrixMemory(Component):
         w_addr, number, write, word = port.addr, port.row, port.row_en, port.row_data.as_value()
         addr = Mux(host.sel, host.addr, self.read.addr)
         if self.row_port is not None:
-            place, filled, ends = self._from_beats(m, 0)
+            place, filled, ends = self._from_beats()
             w_addr, number, write = Mux(ends, place, w_addr), Mux(ends, filled, number), ends | write
             word = Mux(ends, Cat(self.row_port.mant, self.row_port.exp), word)
         w_addr, number = Mux(host.sel, host.addr, w_addr), Mux(host.sel, host.row, number)
@@ -228,16 +221,14 @@ class MatrixMemory(Component):
         """Rows that share their multipliers and are side by side: words in parts to and from the host.
 
         The parts go round all the time. Those to the rows are put together beside each pair, those from the row that
-        is read in front of the host. Parts from the pipe go as they come, and before those of the host.
+        is read in front of the host.
         """
         parts, size = self.parts, -(-self.config.matrix_row.width // self.parts)
         turn, part, piece = Signal(range(parts)), Signal(range(parts)), Signal(size, reset_less=True)
-        pieces = Array(self._pieces(self.host.w_data))
+        pieces = Array(_parts(self.host.w_data, parts, size))
         m.d.sync += [turn.eq(turn + 1), part.eq(turn), piece.eq(pieces[turn])]
-        if self.row_port is not None:
-            self._from_pipe(m, part, piece)
-        addrs, number, write = self._places(m, 2)
-        common = Cat(addrs, part, piece)
+        addr, number, write = self._places()
+        common = Cat(addr, part, piece)
         words: list[Value] = []
         for rows, to_read, to_write in self._groups(number, write):
             group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write))
@@ -245,8 +236,8 @@ class MatrixMemory(Component):
             for k, row in list(enumerate(rows))[::2]:
                 own = enables[k : k + 2], enables[len(rows) + k :][:2]
                 request = self._kept(m, f"request{row}", Cat(group[: len(common)], *own))
-                here = request[len(addrs) : len(addrs) + len(part)]
-                arrived = request[len(addrs) + len(part) : len(common)]
+                here = request[len(addr) : len(addr) + len(part)]
+                arrived = request[len(addr) + len(part) : len(common)]
                 w_data = Signal(parts * size, name=f"w_data{row}", reset_less=True)
                 with m.Switch(here):
                     for n in range(parts):
@@ -254,7 +245,7 @@ class MatrixMemory(Component):
                             m.d.sync += w_data[n * size :][:size].eq(arrived)
                 r_en, w_en = request[len(common) :][:2], request[len(common) + 2 :]
                 for n in range(2):
-                    access = request[: len(addrs)], self._word(w_data), Const(1, 1), w_en[n]
+                    access = request[: len(addr)], w_data[: self.config.matrix_row.width], Const(1, 1), w_en[n]
                     spare -= self._row(m, row + n, *access, spare)
                 words.append(self._read_pair(m, row, r_en, here, size))
         self._put_together(m, self._merged(m, words), part, size)
@@ -264,46 +255,6 @@ class MatrixMemory(Component):
             m.d.sync += count.eq(0)
         with m.Elif(count != parts):
             m.d.sync += count.eq(count + 1)
-
-    def _from_pipe(self, m, part, piece):
-        """Parts of rows as they come: the mantissas of a part are the latest ones when the last of them is there."""
-        port, config = self.row_port, self.config
-        mantissas, bits = self._shares()
-        each = clog2(config.lanes // self.parts // config.mfu_lanes)
-        number = port.beat[each:][: len(part)]
-        with m.If(port.valid):
-            m.d.sync += [
-                part.eq(number),
-                piece.eq(Cat(port.mant.as_value()[-mantissas:], self._padded(port.exp).word_select(number, bits))),
-            ]
-
-    def _shares(self) -> tuple[int, int]:
-        """Bits of a part that are mantissas, and bits of the exponent, where the pipe writes."""
-        return (
-            self.config.lanes // self.parts * self.config.wgt_mant,
-            -(-self.config.wgt_exp_width // self.parts),
-        )
-
-    def _padded(self, exp):
-        """The exponent with as many bits as all parts have for it."""
-        return Cat(exp, Const(0, self.parts * self._shares()[1] - len(exp)))
-
-    def _pieces(self, word) -> list[Value]:
-        """Shares of a word for the rows, by part: mantissas as they come from the pipe, where it writes."""
-        if self.row_port is None:
-            return _parts(word, self.parts, -(-len(word) // self.parts))
-        mantissas, bits = self._shares()
-        exp = self._padded(word[-self.config.wgt_exp_width :])
-        return [Cat(word.word_select(k, mantissas), exp.word_select(k, bits)) for k in range(self.parts)]
-
-    def _word(self, pieces) -> Value:
-        """The word of which these are the shares."""
-        if self.row_port is None:
-            return pieces[: self.config.matrix_row.width]
-        mantissas, size = self._shares()[0], len(pieces) // self.parts
-        every = [pieces.word_select(k, size) for k in range(self.parts)]
-        exp = Cat(piece[mantissas:] for piece in every)[: self.config.wgt_exp_width]
-        return Cat(*(piece[:mantissas] for piece in every), exp)
 
     def _read_pair(self, m, row, r_en, here, size) -> Value:
         """A part of the row of a pair that the host reads; zero if it reads another one."""

@@ -24,9 +24,10 @@ def mfu_multipliers(config: NpuConfig) -> int:
 def paired(config: NpuConfig) -> bool:
     """True if two rows share their multipliers: with one for each product, no device would have enough.
 
-    The multifunction units have some, too. Rows with integer chains have memories by lane, which pairs have not.
+    The multifunction units have some, too. The host alone writes rows in pairs, in parts; integer chains write lanes,
+    and programs whole rows.
     """
-    if config.integer_chains:
+    if config.integer_chains or config.writable_matrix:
         return False
     needed = config.rows * config.lanes + mfu_multipliers(config)
     return config.lanes % 2 == 0 and pairs_take(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS

@@ -6,7 +6,7 @@ import pytest
 
 from concord_rtl.pipe.row_gate import RowGate
 from support.bench import simulate
-from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
+from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS
 
 #: Words of a product go on with the first one behind the last one.
 WRAPPING = WRITABLE.replace(name="tiny-writable-wrapping", matrix_depth=1 << 18)
@@ -14,7 +14,7 @@ WRAPPING = WRITABLE.replace(name="tiny-writable-wrapping", matrix_depth=1 << 18)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "config", [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS, WRAPPING], ids=lambda config: config.name
+    "config", [WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS, WRAPPING], ids=lambda config: config.name
 )
 def test_a_chain_waits_for_rows(config):
     rng, dut = random.Random(7), RowGate(config)

@@ -19,7 +19,7 @@ from concord.spec.formats import FLAG_BITS
 from concord.spec.memmap import RegionId
 from support.program_gen import random_memories, random_program
 from support.reference_runs import assert_machines_agree
-from support.rtl_configs import SCALING, WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
+from support.rtl_configs import SCALING, WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS
 
 pytestmark = pytest.mark.usefixtures("both_kernels")
 
@@ -28,7 +28,7 @@ CONFIGS = {
     for config in (
         WRITABLE,
         WRITABLE_ENGINES,
-        WRITABLE_PAIRS,
+        WRITABLE_WINDOWS,
         SCALING.replace(name="scaling", writable_matrix=True, wgt_mant=SCALING.act_mant),
         WRITABLE.replace(name="short register", acc_width=24, acc_register=24, lanes=4, engines=2),
         WRITABLE.replace(
@@ -280,7 +280,7 @@ def attention(config, keys, cols, at=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS], ids=lambda config: config.name)
+@pytest.mark.parametrize("config", [WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS], ids=lambda config: config.name)
 @pytest.mark.parametrize("alike", [True, False], ids=["alike", "some far away"])
 def test_every_sample_has_a_matrix_of_its_own(config, alike, monkeypatch):
     """Weights and vectors with exponents near one another; or, in a few lanes, too far from one another for float32."""

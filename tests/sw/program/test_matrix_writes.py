@@ -19,9 +19,9 @@ from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support.program_gen import random_program
-from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS
+from support.rtl_configs import WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS
 
-CONFIGS = [WRITABLE, WRITABLE_ENGINES, WRITABLE_PAIRS]
+CONFIGS = [WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS]
 READ = isa.encode(Op.V_RD, mem=Mem.NARROW)
 
 
