@@ -83,7 +83,7 @@ def train(layers: int, width: int, heads: int, window: int, steps: int, seed: in
 @click.option("--temperature", default=0.6, show_default=True, type=click.FloatRange(min=0, min_open=True))
 @click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
 @click.option("--preset", default="ecp5-85f", show_default=True, help="The NPU.")
-@click.option("--config", "config_file", type=EXISTING, help="An NPU of one's own instead.")
+@click.option("--config", "config_file", type=EXISTING, help="Another NPU instead.")
 @click.option("--json", "json_file", type=FILE, help="JSON file for the figures and the text.")
 @readable
 def write_text_with(

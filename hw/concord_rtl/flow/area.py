@@ -36,8 +36,9 @@ from concord_rtl.mvm.row_pair import RowPair
 def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, NpuConfig]]:
     """The configuration with registers of some widths; 0 is the full one, as are all that no sum exceeds.
 
-    ``ValueError`` for one that has too few bits.
+    A narrower one has neither windows nor integer chains, which need all bits. ``ValueError`` for too few bits.
     """
+    narrower = config.replace(window_taps=0, integer_chains=False)
     for width in widths:
         bits = config.full_bits if width == 0 else min(width, config.full_bits)
         if bits < (least := max(ACC_WIDTH_MIN, config.lane_dot_bits)):
@@ -46,7 +47,7 @@ def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, Np
             yield bits, config
         else:
             kept = min(config.acc_width, bits)
-            yield bits, config.replace(name=f"{config.name}-a{bits}", acc_width=kept, acc_register=bits)
+            yield bits, narrower.replace(name=f"{config.name}-a{bits}", acc_width=kept, acc_register=bits)
 
 
 def cells(stat: Path, family: Family) -> dict[str, int]:

@@ -236,7 +236,7 @@ def _configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
     """The configuration like ``before`` with the numbers of a network; 0 bits: no sum can leave the accumulator.
 
     It has no registers of windows, which do not go with an accumulator that ends sums, makes no codes of accumulators,
-    and writes no matrices.
+    writes no matrices and has no integer chains.
     """
     low, high = trained.weights
     try:
@@ -244,7 +244,7 @@ def _configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
             name=f"{before.name}-x{trained.input_bits}w{trained.weight_bits}-a{bits or 'full'}",
             act_mant=trained.input_bits, wgt_mant=trained.weight_bits, act_exp_min=trained.least, wgt_exp_min=low,
             wgt_exp_max=high, acc_width=ACC_WIDTH_MIN, acc_register=0, window_taps=0,
-            code_scaling=False, writable_matrix=False,
+            code_scaling=False, writable_matrix=False, integer_chains=False,
         )  # fmt: skip
         if 0 < bits < least.full_bits:
             return least.replace(acc_width=bits, acc_register=bits)

@@ -73,7 +73,7 @@ REFUSED = {
     r"test_range_.*": "trip count must be constant",
     "test_scan_sum": "must be of opset 9 or later",
     r"test_optional_(get_element_optional_tensor|has_element_.*)": "must be a tensor of numbers, not optional",
-    r"test_(sce|nllloss)_NCd1d2d3d4d5_mean_weight.*": "must be in the same lanes as those they meet",
+    r"test_(sce|nllloss)_NCd1d2d3d4d5_mean_weight.*": "values must be below 128 in magnitude",
     r"test_nllloss_NCd1d2d3d4d5_none_no_weight.*": "wide memory has 16384 vectors",
 }
 

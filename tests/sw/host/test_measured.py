@@ -12,7 +12,8 @@ from concord.host.timed_line import TimedLine
 from concord.image.feeder_layout import Feeding
 from concord.networks.folder import load
 from concord.spec.boards import BOARD_SPECS, link_of
-from concord.spec.presets import ECP5_85F_256
+from concord.spec.builds import in_brackets
+from concord.spec.presets import ECP5_85F_256, note_of
 from support.commands import run, two_products
 from support.compiled_nets import perceptron
 from support.timed_devices import TimedDevice
@@ -184,9 +185,10 @@ def test_the_command_shows_it(folder, monkeypatch, name):
         assert "bytes took no time: --link simulates a line and measures it (uart, usb, spi)\n" in output
         assert "Measured" not in output
         return
-    clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz"
-    assert f"Measured over {name} at {clock} and {link_of('ulx3s-85f', name).text}, in simulated time" in output
+    clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz{in_brackets(note_of(ECP5_85F_256))}"
     words = output.split()
+    title = f"Measured over {name} at {clock} and {link_of('ulx3s-85f', name).text}, in simulated time"
+    assert title in " ".join(words)
     for text in ("samples/s, this batch of", "ms for a run alone", "bytes in", "bytes out", "requests", "limited by"):
         assert text in output
     assert words.count("%") >= 6

@@ -18,10 +18,11 @@ from concord.host.traffic import fed_batch, fed_traffic, few_samples, traffic
 from concord.image.feeder_scripts import route
 from concord.spec import boards, builds
 from concord.spec.boards import BOARD_SPECS, link_of
+from concord.spec.builds import in_brackets
 from concord.spec.config import NpuConfig
 from concord.spec.link import BAUD, ESCAPE
 from concord.spec.links import CONTROLLED_WINDOW, FTDI, uart, window_of
-from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, TINY, with_accumulator, with_mantissas
+from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, TINY, note_of, with_accumulator, with_mantissas
 from support.commands import run, two_products
 from support.compiled_nets import perceptron, residual
 from support.link_model import DeviceModel, ModelTransport
@@ -204,7 +205,7 @@ def test_compile_and_inspect_show_rates(tmp_path):
     two_products(tmp_path)
     code, output = run("compile", tmp_path / "net.onnx", "--preset", "ecp5-85f-256", "-o", tmp_path / "net")
     assert code == 0
-    clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz"
+    clock = f"{BOARD_SPECS['ulx3s-85f'].clock_hz / 1e6:g} MHz{in_brackets(note_of(ECP5_85F_256))}"
     speeds, line = (line for line in output.splitlines() if re.search("^on the board: |a sample takes", line))
     assert f" cycles per run; at {clock} and 3 Mbit/s, a sample takes " in line
     rate, limit, single = re.fullmatch(
