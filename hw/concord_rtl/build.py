@@ -41,7 +41,7 @@ from concord_rtl.flow.plan import (
     preset_option,
     source_key,
 )
-from concord_rtl.flow.record import record_of
+from concord_rtl.flow.record import keep_bitstream, record_of
 from concord_rtl.flow.scaling_area import code_scaling
 from concord_rtl.flow.tools import ToolError, ended_by_signals
 
@@ -283,6 +283,7 @@ def record(board_name: str, preset_name: str | None, build: Path, link_name: str
     """Write what a finished build reached into the records of routed bitstreams.
 
     They are in sw/concord/spec/builds.toml; tables of the pages and clocks that rates are given for follow from them.
+    The bitstream goes to sw/concord/bitstreams, where `concord flash` finds it.
     """
     plan = Plan(board_name, preset_name, None, build, CONSOLE, link_name=link_name)
     try:
@@ -291,6 +292,7 @@ def record(board_name: str, preset_name: str | None, build: Path, link_name: str
         raise click.ClickException(str(error)) from error
     if made.fingerprint != f"{plan.config.fingerprint:016x}":
         raise click.ClickException(f"{plan.flow.folder} must be built again: its configuration is not the preset's")
+    made = keep_bitstream(plan.flow.folder, made)
     builds.FILE.write_text(builds.text(builds.with_build(builds.BUILDS, made)))
     CONSOLE.print(f"{builds.FILE}: {made.preset} on {made.board}, {made.mhz:g} MHz, {made.cells:,} logic cells")
 

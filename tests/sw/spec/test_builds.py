@@ -1,5 +1,7 @@
 """Records of routed bitstreams: the file, the clock that rates are given for, and what is said where there is none."""
 
+import hashlib
+import lzma
 from dataclasses import replace
 
 import pytest
@@ -29,6 +31,15 @@ def test_records_are_of_presets_of_their_boards(build):
     assert build.cells <= device.luts and build.rams <= device.rams and build.multipliers <= device.multipliers
     assert build.rated_hz / 1e6 <= build.mhz <= build.reached_mhz
     assert build.stale or build.fingerprint == f"{PRESETS[build.preset].fingerprint:016x}"
+
+
+@pytest.mark.parametrize("build", [build for build in BUILDS if build.bitstream], ids=lambda build: build.file.stem)
+def test_bitstreams_of_the_package_are_those_of_the_records(build):
+    assert hashlib.sha256(lzma.decompress(build.file.read_bytes())).hexdigest() == build.bitstream
+
+
+def test_there_are_no_other_bitstreams():
+    assert {*builds.FOLDER.glob("*")} == {build.file for build in BUILDS if build.bitstream}
 
 
 def test_a_record_takes_the_place_of_the_one_before(tmp_path):
