@@ -26,7 +26,7 @@ from support.written_rows import CONFIGS, GROWING, OVERWRITTEN, image_of, on_ref
 
 #: Random programs with products of written rows: loops, groups of matrices, and several products.
 PROGRAMS = [
-    ("tiny", 9), ("tiny", 11), ("two engines", 31), ("two engines", 27), ("pairs", 19), ("wide", 9), ("wide", 11),
+    ("tiny", 9), ("tiny", 11), ("two engines", 31), ("two engines", 27), ("windows", 19), ("wide", 9), ("wide", 11),
 ]  # fmt: skip
 
 
