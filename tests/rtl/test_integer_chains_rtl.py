@@ -1,7 +1,7 @@
 """Integer chains on the compiled RTL leave what the reference machine leaves, in the cycles of the model.
 
-Contents of all memories, tensor registers and counters of updates among them, and so does the emulator. Random programs
-mix all kinds of chains that a configuration has. ``CONCORD_SEEDS`` is their number on each configuration.
+Contents of all memories, tensor registers and counters of updates among them, and so does the emulator.
+``CONCORD_SEEDS`` is the number of random programs on each configuration, beside those of all chains.
 """
 
 import os
@@ -23,9 +23,9 @@ from support.integer_programs import random_case
 
 pytestmark = pytest.mark.slow
 
-SEEDS = int(os.environ.get("CONCORD_SEEDS", "200"))
-#: Those of the deep test, and of a part.
-DEEP, PART = 800, 100
+SEEDS = int(os.environ.get("CONCORD_SEEDS", "15"))
+#: Programs of all chains that are no deep test, all of them, and those of a part.
+MIXED, ALL, PART = 400, 2000, 100
 
 
 @pytest.fixture(scope="module", params=[TRAIN_SMALL, TRAIN_WHOLE], ids=lambda config: config.name)
@@ -34,18 +34,23 @@ def device(request):
         yield device
 
 
+def test_random_programs(device):
+    check_seeds(device, lambda rng: random_case(rng, device.config)[1], range(SEEDS))
+
+
 @pytest.mark.parametrize(
-    "first",
-    [*range(0, SEEDS, PART), *(pytest.param(k, marks=pytest.mark.deep) for k in range(SEEDS, SEEDS + DEEP, PART))],
+    "first", [pytest.param(k, marks=[pytest.mark.deep] if k >= MIXED else []) for k in range(0, ALL, PART)]
 )
-def test_random_programs(device, first):
-    check_seeds(device, lambda rng: random_case(rng, device.config)[1], range(first, first + PART))
+def test_programs_of_all_chains(first):
+    """Integer chains, codes, matrices that programs write, windows and the others in a program."""
+    with connected(TRAIN_SMALL) as device:
+        check_seeds(device, lambda rng: random_case(rng, device.config)[1], range(first, first + PART))
 
 
 def test_random_programs_that_may_trap(device):
     """A trap of the emulator is one of the RTL, at the same word and after the same cycles; nothing else traps."""
-    trapped, seeds = 0, max(10, SEEDS // 20)
-    for seed in range(100, 100 + seeds):
+    trapped = 0
+    for seed in range(100, 100 + SEEDS):
         memories = random_case(random.Random(seed), device.config, traps=True)[1]
         load(device, memories)
         run = Emulator(memories.copy()).run()
@@ -58,7 +63,7 @@ def test_random_programs_that_may_trap(device):
                 device.wait()
             assert (caught.value.trap, caught.value.pc) == (run.trap, run.pc) == (Trap.INTEGER_RANGE, run.pc), seed
         assert device.counters()["CYCLES"] == run.cycles, seed
-    assert trapped > seeds // 10
+    assert trapped > SEEDS // 10
 
 
 def updated(device, weights, accumulators, changes, exps):

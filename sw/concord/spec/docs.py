@@ -199,7 +199,7 @@ def parameters() -> str:
 
 
 def builds() -> str:
-    """Records of routed bitstreams: what each reached, and whether it is of the design of today."""
+    """Records of routed bitstreams: what each reached, if it is of the design of today, and in the package."""
     rows = []
     for build in BUILDS:
         figures = (build.cells, build.ffs, build.rams, build.multipliers, build.minutes)
@@ -207,10 +207,10 @@ def builds() -> str:
             f"`{build.board}`", f"`{build.preset}`", build.link,
             f"{build.mhz:.2f}", f"{build.reached_mhz:.2f}", f"{build.target_mhz:g}", build.seed,
             *(f"{figure:,}" if figure else "" for figure in figures),
-            f"{build.date}{f', {STALE}' if build.stale else ''}",
+            f"{build.date}{f', {STALE}' if build.stale else ''}", "yes" if build.bitstream else "",
         ))  # fmt: skip
     head = ("board", "preset", "link", "MHz", "paths allow", "target", "seed", "logic cells", "FF", "block RAMs",
-            "multipliers", "minutes", "date")  # fmt: skip
+            "multipliers", "minutes", "date", "in the package")  # fmt: skip
     return _table(head, rows)
 
 

@@ -59,8 +59,8 @@ ECP5_85F_TRAIN = ECP5_85F.replace(
 PRESETS: dict[str, NpuConfig] = {
     c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_TRAIN)
 }
-#: Presets that there were, and those that take their place. A name that is in :data:`PRESETS` is none.
-REMOVED = {"ecp5-85f-int8": "ecp5-85f", "ecp5-85f-train": "ecp5-85f", "ecp5-85f-mlp": "ecp5-85f-256"}
+#: Presets that there were, and those that take their place.
+REMOVED = {"ecp5-85f-int8": "ecp5-85f"}
 
 
 def note_of(config: NpuConfig) -> str:
