@@ -1,6 +1,8 @@
 """What holds for all tests: random numbers do not depend on the tests before, and passes are checked."""
 
 import gc
+import random
+import secrets
 import sys
 
 import numpy as np
@@ -47,8 +49,9 @@ def pytest_collectstart(collector):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """A test may take numbers, and so may its fixtures."""
+    """A test may take numbers, and so may its fixtures; a link draws its first sequence number."""
     _rewind_models()
+    secrets.randbelow = random.Random(item.nodeid).randrange
     for name, value in vars(item.module).items():
         if isinstance(value, np.random.Generator):
             key = item.module.__name__, name

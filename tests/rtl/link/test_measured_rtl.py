@@ -1,5 +1,6 @@
 """What a batch takes on the compiled RTL behind every link, beside what is estimated."""
 
+import secrets
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,8 @@ from concord.compiler.model import compile_graph
 from concord.host import Link, LinkedDevice, connect
 from concord.host.measured import compared_run
 from concord.host.rtl import find_library
+from concord.host.spi import POLL_BYTES
+from concord.host.timed_line import LineTimes
 from concord.host.usb_rtl import RtlLine, UsbRtlTransport
 from concord.spec.boards import link_of
 from concord.spec.links import Adapter, LinkKind
@@ -44,6 +47,22 @@ def test_a_batch_takes_as_long_as_estimated(network, name):
     assert found.differences["alone"] == pytest.approx(0, abs=0.05)
     assert found.differences["sent"] == pytest.approx(0, abs=0.05)
     assert found.estimate.link.name == name
+
+
+def test_one_look_more(network, monkeypatch):
+    """Escaped bytes, which no estimate knows, may push the end of a reply out of a call that looks for it."""
+    image, inputs, _ = network
+    cycles = []
+    for first in (192, 0):  # sequence numbers: without and with such a byte
+        monkeypatch.setattr(secrets, "randbelow", lambda _, first=first: first)
+        with connect("rtl", CONFIG, link="spi") as device:
+            device.load(image)
+            _, found = compared_run(device, inputs)
+        cycles.append(found.run.line.cycles)
+        estimated, link = found.line.cycles, found.estimate.link
+    byte = LineTimes.of(link, CONFIG.clock_hz, link.adapter.latency).byte
+    assert cycles[0] == pytest.approx(estimated, rel=0.01)
+    assert cycles[1] - cycles[0] == pytest.approx(POLL_BYTES * byte, rel=0.01)  # the next look is twice as long
 
 
 @pytest.mark.deep
