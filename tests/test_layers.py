@@ -3,12 +3,15 @@
 The stages of the compiler import in one direction, without a circle between files; imports for type checkers count.
 """
 
+import re
+
 import numpy as np
 import pytest
 
 import concord
 from concord.api import targets
 from concord.pipeline.manager import unobserved
+from concord.spec.operations import NEEDS
 from concord_bench.pictures.sources import PACKAGES, ROOMS, ROOT, imported, imports, layers, modules, packages
 from support import quantised_nets
 from support.commands import two_products
@@ -18,6 +21,9 @@ from support.upward_calls import upward_calls
 #: Functions that call a later package when a network is compiled, each with one such package, at most. Imports go down
 #: alone; passes, rules and observers are handed down, and called.
 UPWARD_CALLS = 8
+
+#: Files of software and hardware that may name a parameter without which there are no such operations.
+NAMING_FILES = 8
 
 #: Rooms of the compiler, each of which may import from those in front of it alone.
 STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration")
@@ -237,3 +243,11 @@ def test_the_page_lists_the_packages_in_order():
 
 def _named(text):
     return [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+
+
+@pytest.mark.parametrize("parameter", sorted(set(NEEDS.values())))
+def test_parameters_of_operations_are_named_in_few_files(parameter):
+    """All others ask whether a configuration has an operation."""
+    word = re.compile(rf"\b{parameter}\b")
+    naming = [path for path, _ in sources("sw", "hw") if word.search(path.read_text())]
+    assert 0 < len(naming) <= NAMING_FILES, naming

@@ -42,7 +42,7 @@ from concord_rtl.flow.plan import (
     source_key,
 )
 from concord_rtl.flow.record import keep_bitstream, record_of
-from concord_rtl.flow.scaling_area import code_scaling
+from concord_rtl.flow.scaling_area import scaling
 from concord_rtl.flow.tools import ToolError, ended_by_signals
 
 CONSOLE = Console()
@@ -359,7 +359,7 @@ def _fill(plan: Plan, output: Path, partial: bool) -> None:
 
 main.add_command(gates)
 main.add_command(integers)
-main.add_command(code_scaling)
+main.add_command(scaling)
 
 
 def run() -> None:

@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, core_span
+from concord.spec.operations import Op
 from concord_rtl.core.flags import FlagMemory
 from concord_rtl.core.implementation import Contents, implementation_of
 from concord_rtl.host.bus import HostBus
@@ -111,9 +112,9 @@ class NpuCore(Component):
 
     def _other_memories(self, m, host, registers, flags, units):
         sequencer, pipe, program, matrix = units.sequencer, units.pipe, units.program, units.matrix
-        if self.config.writable_matrix:
+        if self.config.has(Op.M_WR):
             wiring.connect(m, pipe.row, matrix.row)
-        if self.config.integer_chains:
+        if self.config.has(Op.I_RUN):
             self._integers(m, host, units)
         for region in range(core_span(self.config)):
             if region not in (RegionId.NARROW, RegionId.WIDE):
@@ -178,7 +179,7 @@ class NpuCore(Component):
 def _answers(registers, flags, units) -> dict[RegionId, Any]:
     """Words for the host by region."""
     integers = {}
-    if units.pipe.config.integer_chains:
+    if units.pipe.config.has(Op.I_RUN):
         words = units.pipe.integer_host
         integers = {RegionId.TENSORS: words.tensor, RegionId.UPDATES: words.count}
     return {

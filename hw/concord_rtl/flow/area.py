@@ -18,6 +18,7 @@ from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.multipliers import paired
+from concord.spec.operations import Op
 from concord.spec.timing import result_places
 from concord_boards import Board
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
@@ -38,7 +39,7 @@ def narrowed(config: NpuConfig, widths: Sequence[int]) -> Iterator[tuple[int, Np
 
     A narrower one has neither windows nor integer chains, which need all bits. ``ValueError`` for too few bits.
     """
-    narrower = config.replace(window_taps=0, integer_chains=False)
+    narrower = config.without(Op.I_RUN).replace(window_taps=0)
     for width in widths:
         bits = config.full_bits if width == 0 else min(width, config.full_bits)
         if bits < (least := max(ACC_WIDTH_MIN, config.lane_dot_bits)):

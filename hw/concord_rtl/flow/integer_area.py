@@ -15,6 +15,7 @@ from rich.table import Table
 import concord_boards
 from concord.spec import timing
 from concord.spec.config import NpuConfig
+from concord.spec.operations import NEEDS, Op
 from concord.spec.presets import ECP5_85F_TRAIN
 from concord_rtl.families import family_named
 from concord_rtl.flow.area import unit_cells
@@ -70,8 +71,8 @@ def integers(board_name: str, preset_name: str | None, config_file: Path | None,
     board = concord_boards.board_named(board_name)
     named = preset_name or (ECP5_85F_TRAIN.name if config_file is None else None)
     config = configuration(board, named, None, config_file)
-    if not config.integer_chains:
-        raise click.ClickException(f"preset must be one with integer_chains, not {config.name!r}")
+    if not config.has(Op.I_RUN):
+        raise click.ClickException(f"preset must be one with {NEEDS[Op.I_RUN]}, not {config.name!r}")
     family, folder = family_named(board.family), build / "area" / f"{board.name}-{config.name}-integers"
     rows = []
     for k, (what, make) in enumerate(units(config).items()):

@@ -1,4 +1,4 @@
-"""Cells and clock of what makes codes of accumulators: with ``code_scaling`` and without."""
+"""Cells and clock of what makes codes of accumulators: with ``vv_scale`` and without."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.table import Table
 
 import concord_boards
 from concord.spec.config import NpuConfig
+from concord.spec.operations import NEEDS, Op
 from concord.spec.presets import preset
 from concord_rtl.arith.acc_scale import AccScale
 from concord_rtl.families import family_named
@@ -26,12 +27,12 @@ CONSOLE = Console()
 
 
 def without_scaling(config: NpuConfig) -> NpuConfig:
-    """A configuration without its ``code_scaling``."""
-    return config.replace(name=f"{config.name}-without-code-scaling", code_scaling=False)
+    """A configuration without its ``vv_scale``."""
+    return config.without(Op.VV_SCALE).replace(name=f"{config.name}-without-code-scaling")
 
 
 def units(config: NpuConfig) -> dict[str, Callable[[], wiring.Component]]:
-    """Constructors of the units of a configuration with ``code_scaling`` that differ without it, by description."""
+    """Constructors of the units of a configuration with ``vv_scale`` that differ without it, by description."""
     return {
         "AccScale, a lane": lambda: AccScale(config),
         "first multifunction unit": lambda: Mfu(config, 0),
@@ -56,15 +57,15 @@ def _table(summary: dict[str, Any]) -> Table:
 @click.option("--clock", is_flag=True, help="Place and route the units, too, each by itself.")
 @click.option("--seed", default=1, show_default=True, help="Of place and route.")
 @build_option
-def code_scaling(board_name: str, preset_name: str, only_units: bool, clock: bool, seed: int, build: Path) -> None:
+def scaling(board_name: str, preset_name: str, only_units: bool, clock: bool, seed: int, build: Path) -> None:
     """Synthesise what makes codes of accumulators, with code_scaling and without, and count cells.
 
     One lane and the first multifunction unit by themselves, and the whole design. Writes code_scaling.json, which
     python -m concord_bench shows.
     """
     board, config = concord_boards.board_named(board_name), preset(preset_name)
-    if not config.code_scaling:
-        raise click.ClickException(f"preset must be one with code_scaling, not {config.name!r}")
+    if not config.has(Op.VV_SCALE):
+        raise click.ClickException(f"preset must be one with {NEEDS[Op.VV_SCALE]}, not {config.name!r}")
     family = family_named(board.family)
     if clock and family.without_pins is None:
         raise click.ClickException(f"--clock must be left out for {board_name}: {family.name} has no flow without pins")

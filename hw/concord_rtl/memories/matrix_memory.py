@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.multipliers import paired
+from concord.spec.operations import Op
 from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.cells.spram import Spram
@@ -33,10 +34,10 @@ class MatrixMemory(Component):
     address, which must stay if a row has several ``parts``. A read of the host directly after a write gives the new
     row.
 
-    With ``writable_matrix`` the pipe writes rows of tiles while the tile engines read. A read that comes
+    With ``m_wr`` the pipe writes rows of tiles while the tile engines read. A read that comes
     ``ROW_LATENCY`` cycles after the last mantissas of a row gives the new row.
 
-    With ``integer_chains`` integer chains write rows and lanes of words while nothing is read; a read that comes three
+    With integer chains integer chains write rows and lanes of words while nothing is read; a read that comes three
     cycles later gives what they have written. Lanes are in memories of their own then.
 
     On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go, unless the pipe
@@ -63,14 +64,14 @@ class MatrixMemory(Component):
     host = Input(lambda self: RowAccess(self.config, waits=True), "Port of the host.")
     row = Input(
         lambda self: RowPort(self.config),
-        "Rows from the pipe, none while the host has the memory. Only with ``writable_matrix``.",
-        when=lambda self: self.config.writable_matrix,
+        "Rows from the pipe, none while the host has the memory. Only with ``m_wr``.",
+        when=lambda self: self.config.has(Op.M_WR),
     )
 
     tiles = Input(
         lambda self: TilePort(self.config),
-        "Rows and lanes from integer chains, none while the host has the memory. Only with ``integer_chains``.",
-        when=lambda self: self.config.integer_chains,
+        "Rows and lanes from integer chains, none while the host has the memory. Only with integer chains.",
+        when=lambda self: self.config.has(Op.I_RUN),
     )
 
     #: Cycles from the last mantissas of a row of the pipe to the address of a read that gives the new row.
@@ -109,13 +110,13 @@ class MatrixMemory(Component):
         return levels
 
     def elaborate(self, platform: Any) -> Module:
-        written = self.config.writable_matrix or self.config.integer_chains
+        written = self.config.has(Op.M_WR) or self.config.has(Op.I_RUN)
         single = self.config.matrix_depth <= Spram.DEPTH and not written
         spare = primitives_of(platform).single_port_rams if single else 0
         if spare and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
-        if self.config.integer_chains:
+        if self.config.has(Op.I_RUN):
             self._lanes(m)
         elif paired(self.config):
             self._pairs(m, spare)
@@ -157,7 +158,7 @@ class MatrixMemory(Component):
     @property
     def row_port(self) -> Any:
         """Port of the pipe, if it writes."""
-        return self.row if self.config.writable_matrix else None
+        return self.row if self.config.has(Op.M_WR) else None
 
     def _rows(self, m, spare):
         """Rows by themselves: whole words to and from the host."""

@@ -11,6 +11,7 @@ from concord.spec import timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.multipliers import paired
+from concord.spec.operations import Op
 from concord_rtl.arith.acc_to_binary16 import AccToBinary16
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.kept_register import KeptRegister
@@ -83,14 +84,13 @@ class Mvm(Component):
     )
     units = Output(
         lambda self: data.ArrayLayout(signed(self.config.scaled_bits), self.config.mfu_lanes),
-        "The accumulators of this beat, saturated to W bits, in units of ``2**wgt_exp_min``. Only with "
-        "``code_scaling``.",
-        when=lambda self: self.config.code_scaling,
+        "The accumulators of this beat, saturated to W bits, in units of ``2**wgt_exp_min``. Only with ``vv_scale``.",
+        when=lambda self: self.config.has(Op.VV_SCALE),
     )
     acc = Output(
         lambda self: data.ArrayLayout(signed(self.config.acc_bits), self.config.mfu_lanes),
-        "Accumulators of a beat, ``timing.RESULT_QUEUE + k`` cycles after ``launch``. Only with ``integer_chains``.",
-        when=lambda self: self.config.integer_chains,
+        "Accumulators of a beat, ``timing.RESULT_QUEUE + k`` cycles after ``launch``. Only with integer chains.",
+        when=lambda self: self.config.has(Op.I_RUN),
     )
     acc_overflow = Output(1, "An accumulator of this beat was saturated to W bits.")
     half_overflow = Output(1, "An element of this beat became an infinity.")
@@ -153,7 +153,7 @@ class Mvm(Component):
             self.free.eq(results.free),
         ]
         self._convert(m, results)
-        if self.config.integer_chains:
+        if self.config.has(Op.I_RUN):
             m.d.comb += self.acc.eq(results.o)
         return m
 
@@ -263,7 +263,7 @@ class Mvm(Component):
             m.d.comb += [unit.acc.eq(results.o[p]), self.beat[p].eq(unit.o)]
             accs.append(unit.acc_overflow)
             halfs.append(unit.half_overflow)
-            if self.config.code_scaling:
+            if self.config.has(Op.VV_SCALE):
                 m.d.comb += self.units[p].eq(self._units(m, results.o[p], p))
         m.d.comb += [self.acc_overflow.eq(Cat(accs).any()), self.half_overflow.eq(Cat(halfs).any())]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from amaranth import *
 
 from concord.spec.config import clog2
-from concord.spec.operations import ADDRESSED, OPERANDS
+from concord.spec.operations import ADDRESSED, OPERANDS, Op
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import Act, AddOp
 from concord_rtl.parts.shapes import stream_of
@@ -53,7 +53,7 @@ class ChainWalker(NpuUnit):
     Columns of a window on the left of the image hold nothing. The first window of an inner loop of a sliding product
     leaves them out, as far as one column is left: its address moves past them, a cycle each, before it is issued.
 
-    With ``writable_matrix`` a chain with a product begins when all rows of the matrix memory that chains before it
+    With ``m_wr`` a chain with a product begins when all rows of the matrix memory that chains before it
     write are there, unless all of its words lie behind every tile that has been written to in this run.
 
     Parameters
@@ -79,11 +79,11 @@ class ChainWalker(NpuUnit):
     push_narrow = Output(1, "Enter a write of the narrow memory.")
     wide_addr = Output(lambda self: vector_addr_bits(self.config), "Address of that write of the wide memory.")
     narrow_addr = Output(lambda self: vector_addr_bits(self.config), "Address of that write of the narrow memory.")
-    start = Input(1, "Start of a run. Only with ``writable_matrix``.", when=lambda self: self.config.writable_matrix)
+    start = Input(1, "Start of a run. Only with ``m_wr``.", when=lambda self: self.config.has(Op.M_WR))
     row_written = Input(
         1,
-        "A row of the matrix memory has been written. Only with ``writable_matrix``.",
-        when=lambda self: self.config.writable_matrix,
+        "A row of the matrix memory has been written. Only with ``m_wr``.",
+        when=lambda self: self.config.has(Op.M_WR),
     )
     issued = Output(1, "A vector is issued in this cycle.")
     with_job = Output(1, "It starts a job.")
@@ -96,7 +96,7 @@ class ChainWalker(NpuUnit):
         load, step, skip = Signal(), Signal(), Signal()
         group = Signal(range(self.config.engines))
         ready = self.active & self.enable
-        if self.config.writable_matrix:
+        if self.config.has(Op.M_WR):
             m.submodules.row_gate = rows = RowGate(self.config)
             p = self.chains.p
             m.d.comb += [
@@ -207,7 +207,7 @@ class ChainWalker(NpuUnit):
         if engines > 1:
             m.d.comb += vectors.eq(Mux(state.rows_left < engines, state.rows_left - 1, engines - 1))
         narrow = chain.to_narrow
-        if self.config.writable_matrix:
+        if self.config.has(Op.M_WR):
             narrow = narrow & ~chain.to_matrix
         job, fetch, retire = self.job, self.fetch, self.retire
         m.d.comb += [
@@ -247,7 +247,7 @@ class ChainWalker(NpuUnit):
             retire.wide.eq(addr["wide"]),
             retire.to_narrow.eq(chain.to_narrow),
             retire.narrow.eq(addr["narrow"]),
-            *([retire.to_matrix.eq(chain.to_matrix)] if self.config.writable_matrix else []),
+            *([retire.to_matrix.eq(chain.to_matrix)] if self.config.has(Op.M_WR) else []),
             self.push_wide.eq(self.issued & chain.to_wide),
             self.push_narrow.eq(self.issued & narrow),
             self.wide_addr.eq(addr["wide"]),

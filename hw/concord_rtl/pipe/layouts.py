@@ -6,7 +6,7 @@ from amaranth.lib import data, enum
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import SCALE_SHIFT_BITS
-from concord.spec.operations import OPERANDS
+from concord.spec.operations import OPERANDS, Op
 from concord_rtl.parts.control import MFU_CTRL, QUANT_CTRL
 
 
@@ -30,8 +30,8 @@ def matrix_addr_bits(config: NpuConfig) -> int:
 
 
 def block_addr_bits(config: NpuConfig) -> int:
-    """Bits of where a block goes: a narrow address, or with ``writable_matrix`` the number of a row, too."""
-    return max(vector_addr_bits(config), config.matrix_row_bits if config.writable_matrix else 0)
+    """Bits of where a block goes: a narrow address, or with ``m_wr`` the number of a row, too."""
+    return max(vector_addr_bits(config), config.matrix_row_bits if config.has(Op.M_WR) else 0)
 
 
 def program_addr_bits(config: NpuConfig) -> int:
@@ -45,13 +45,13 @@ def _with_windows(config: NpuConfig, *names: str) -> dict[str, int]:
 
 
 def scale_layout(config: NpuConfig) -> dict[str, int]:
-    """Fields for accumulators that become codes, and places that products move down: only with ``code_scaling``."""
-    return {"scale": 1, "shift": SCALE_SHIFT_BITS} if config.code_scaling else {}
+    """Fields for accumulators that become codes, and places that products move down: only with ``vv_scale``."""
+    return {"scale": 1, "shift": SCALE_SHIFT_BITS} if config.has(Op.VV_SCALE) else {}
 
 
 def _into_matrix(config: NpuConfig) -> dict[str, int]:
-    """Field of blocks that go to the matrix memory instead of the narrow one: only with ``writable_matrix``."""
-    return {"to_matrix": 1} if config.writable_matrix else {}
+    """Field of blocks that go to the matrix memory instead of the narrow one: only with ``m_wr``."""
+    return {"to_matrix": 1} if config.has(Op.M_WR) else {}
 
 
 def address_layout(bits: int) -> data.StructLayout:

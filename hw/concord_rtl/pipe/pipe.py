@@ -10,6 +10,7 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 
 from concord.spec import timing
 from concord.spec.config import NpuConfig
+from concord.spec.operations import Op
 from concord_rtl.arith.block_float import activations, weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.memories.row_access import RowPort
@@ -61,23 +62,23 @@ class ChainPipe(PipePorts):
     )
     row = Output(
         lambda self: RowPort(self.config),
-        "Rows of the matrix memory. Only with ``writable_matrix``.",
-        when=lambda self: self.config.writable_matrix,
+        "Rows of the matrix memory. Only with ``m_wr``.",
+        when=lambda self: self.config.has(Op.M_WR),
     )
     tiles = Output(
         lambda self: TilePort(self.config),
-        "Columns and rows of tiles of the matrix memory. Only with ``integer_chains``.",
-        when=lambda self: self.config.integer_chains,
+        "Columns and rows of tiles of the matrix memory. Only with integer chains.",
+        when=lambda self: self.config.has(Op.I_RUN),
     )
     integers = Input(
         lambda self: IntegerPort(self.config),
-        "Words of integer chains, none while a chain is under way. Only with ``integer_chains``.",
-        when=lambda self: self.config.integer_chains,
+        "Words of integer chains, none while a chain is under way. Only with integer chains.",
+        when=lambda self: self.config.has(Op.I_RUN),
     )
     integer_host = Input(
         lambda self: IntegerHost(),
-        "Registers of integer chains for the host. Only with ``integer_chains``.",
-        when=lambda self: self.config.integer_chains,
+        "Registers of integer chains for the host. Only with integer chains.",
+        when=lambda self: self.config.has(Op.I_RUN),
     )
     reset_noise = Input(1, "Start of a run.")
 
@@ -111,7 +112,7 @@ class ChainPipe(PipePorts):
             self.events.stalled.eq(gate.stalled | operands.stalled),
             writeback.reset_noise.eq(self.reset_noise),
         ]
-        if config.integer_chains:
+        if config.has(Op.I_RUN):
             self._integers(m, mvm, source)
         return m
 
@@ -244,7 +245,7 @@ class ChainPipe(PipePorts):
             operands.head.eq(wide_tracker.head),
             operands.pop.eq(writeback.wide_done[2]),
         ]
-        if self.config.writable_matrix:
+        if self.config.has(Op.M_WR):
             m.d.comb += [walker.start.eq(self.reset_noise), walker.row_written.eq(writeback.row_done)]
 
     def _memories(self, m, source, operands, writeback):
@@ -265,7 +266,7 @@ class ChainPipe(PipePorts):
         ]
         wiring.connect(m, writeback.narrow, wiring.flipped(self.narrow.write))
         wiring.connect(m, writeback.wide, wiring.flipped(self.wide.write))
-        if self.config.writable_matrix:
+        if self.config.has(Op.M_WR):
             wiring.connect(m, writeback.row, wiring.flipped(self.row))
 
     def _datapath(self, m, mvm, launcher, operands, writeback):
@@ -293,7 +294,7 @@ class ChainPipe(PipePorts):
         half, acc = from_result & mvm.half_overflow, from_result & mvm.acc_overflow
         nonfinite, clamped = Const(0, 1), Const(0, 1)
         half, acc = (delay(m, value, reduce.LATENCY + 1, f"{name}_0") for name, value in (("half", half), ("acc", acc)))
-        if self.config.code_scaling:
+        if self.config.has(Op.VV_SCALE):
             scaling = self.units[0].scaling
             half = half & ~scaling.on  # codes are rounded from the accumulators, not from their binary16 numbers
             units = delay(m, mvm.units, reduce.LATENCY + 1, "units")

@@ -9,6 +9,7 @@ from amaranth.lib import data
 from amaranth.lib.fifo import SyncFIFO
 
 from concord.spec.formats import BINARY16_WIDTH, Flag
+from concord.spec.operations import Op
 from concord_rtl.arith.block_float import activations
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.memories.row_access import RowPort
@@ -55,13 +56,13 @@ class Writeback(NpuUnit):
     )
     row = Output(
         lambda self: RowPort(self.config),
-        "Rows of the matrix memory. Only with ``writable_matrix``.",
-        when=lambda self: self.config.writable_matrix,
+        "Rows of the matrix memory. Only with ``m_wr``.",
+        when=lambda self: self.config.has(Op.M_WR),
     )
     row_done = Output(
         1,
-        "A vector that is retired is a row of the matrix memory. Only with ``writable_matrix``.",
-        when=lambda self: self.config.writable_matrix,
+        "A vector that is retired is a row of the matrix memory. Only with ``m_wr``.",
+        when=lambda self: self.config.has(Op.M_WR),
     )
     wide_done = Output(
         lambda self: self.TAKERS,
@@ -122,7 +123,7 @@ class Writeback(NpuUnit):
                 "pc": program_addr_bits(self.config),
                 "narrow": token.narrow.shape(),
                 "write": 1,
-                **({"matrix": 1} if self.config.writable_matrix else {}),
+                **({"matrix": 1} if self.config.has(Op.M_WR) else {}),
                 "flags": len(Flag),
             }
         )
@@ -148,7 +149,7 @@ class Writeback(NpuUnit):
         ]
         done = delay(m, last, quantizer.LATENCY, "done", reset_less=False)
         write = done & head.write
-        if self.config.writable_matrix:
+        if self.config.has(Op.M_WR):
             m.d.comb += [quantizer.to_matrix.eq(token.to_matrix), pushed.matrix.eq(token.to_matrix)]
             self._row(m, delay(m, last, quantizer.LATENCY - self.config.beats + 1, "begin", reset_less=False), head)
             m.d.sync += self.row_done.eq(done & head.matrix)

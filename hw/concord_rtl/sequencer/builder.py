@@ -9,7 +9,6 @@ from amaranth import *
 from concord.spec import isa
 from concord.spec.config import clog2
 from concord.spec.isa import Op, PipelineStage
-from concord.spec.operations import SCALING_OPS
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.control import ACTS, Act, AddOp
 from concord_rtl.parts.shapes import stream_of, view
@@ -51,8 +50,8 @@ class ChainBuilder(NpuUnit):
     chains = Output(lambda self: stream_of(chain_layout(self.config)), "Finished descriptors.")
     offset = Output(
         isa.MATRIX_ADDR_BITS,
-        "The address register that ``word`` names. Only with ``integer_chains``.",
-        when=lambda self: self.config.integer_chains,
+        "The address register that ``word`` names. Only with integer chains.",
+        when=lambda self: self.config.has(Op.I_RUN),
     )
 
     def elaborate(self, platform: Any) -> Module:
@@ -64,7 +63,7 @@ class ChainBuilder(NpuUnit):
             m.d.sync += self.chains.valid.eq(0)
         self._order(m, opcode, chain)
         register = self._address_registers(m, opcode)
-        if self.config.integer_chains:
+        if self.config.has(Op.I_RUN):
             m.d.comb += self.offset.eq(register)
         with m.If(self.execute):
             for op in self._state_ops:
@@ -81,7 +80,7 @@ class ChainBuilder(NpuUnit):
     @property
     def _state_ops(self):
         """Operations of :data:`STATE_OPS` that the configuration has."""
-        return [op for op in STATE_OPS if self.config.code_scaling or op not in SCALING_OPS]
+        return [op for op in STATE_OPS if self.config.has(op)]
 
     def _view(self, op):
         """The fields of the word, if it is this instruction."""
@@ -93,11 +92,11 @@ class ChainBuilder(NpuUnit):
         open_, stage = Signal(), Signal.like(word.stage)
         last = self._view(Op.V_WR)["last"]
         wide = self._view(Op.V_WR)["mem"]
-        if self.config.writable_matrix:
+        if self.config.has(Op.M_WR):
             wide = wide & (opcode == Op.V_WR)
         taken = Mux(wide, chain.to_wide, chain.to_narrow)
         follows = open_ & ((word.stage > stage) | (word.write & (stage == PipelineStage.WRITE) & ~taken))
-        if self.config.code_scaling:
+        if self.config.has(Op.VV_SCALE):
             behind_product = Signal()  # the word before was the product of this chain
             with m.If(self.execute):
                 m.d.sync += behind_product.eq(word.product)
@@ -159,10 +158,10 @@ class ChainBuilder(NpuUnit):
                     chain.reduction.eq(Reduction.NONE),
                     chain.depthwise.eq(0),
                     *([chain.sliding.eq(0)] if self.config.window_taps else []),
-                    *([chain.scale.eq(0)] if self.config.code_scaling else []),
+                    *([chain.scale.eq(0)] if self.config.has(Op.VV_SCALE) else []),
                     chain.to_wide.eq(0),
                     chain.to_narrow.eq(0),
-                    *([chain.to_matrix.eq(0)] if self.config.writable_matrix else []),
+                    *([chain.to_matrix.eq(0)] if self.config.has(Op.M_WR) else []),
                     *(Value.cast(unit).eq(0) for unit in units),
                 ]
                 self._address(m, "source", Op.V_RD, register)
@@ -177,7 +176,7 @@ class ChainBuilder(NpuUnit):
                         m.d.sync += chain.matrix.eq(fields["matrix"] + register)
             with m.Case(Op.VV_MUL):
                 self._operand(m, chain, Op.VV_MUL, "mul", 1, register)
-            if self.config.code_scaling:
+            if self.config.has(Op.VV_SCALE):
                 with m.Case(Op.VV_SCALE):
                     self._scale(m, chain, register)
             for op, add in ADD_OPS.items():
@@ -190,7 +189,7 @@ class ChainBuilder(NpuUnit):
                 self._unit(m, chain, Op.V_TBL, act=Act.TABLE, slot=self._view(Op.V_TBL)["table"])
             with m.Case(Op.V_WR):
                 self._destination(m, chain, register)
-            if self.config.writable_matrix:
+            if self.config.has(Op.M_WR):
                 with m.Case(Op.M_WR):
                     self._rows(m, chain, register)
 

@@ -11,7 +11,7 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord.spec.operations import INTEGER_OPS, MATRIX_WRITE_OPS, SCALING_OPS, WRITE_OPS
+from concord.spec.operations import INTEGER_OPS, WRITE_OPS
 from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import view
@@ -27,13 +27,13 @@ GROUPS = {
     "write": WRITE_OPS,
     "product": (Op.MV_MUL,),
 }
-#: Those of configurations with ``integer_chains``.
+#: Those of configurations with integer chains.
 INTEGER_GROUPS = {"integer": INTEGER_OPS}
 
 
 def groups_of(config: NpuConfig) -> dict[str, tuple[Op, ...]]:
     """Groups that words of a configuration are told apart by."""
-    return {**GROUPS, **(INTEGER_GROUPS if config.integer_chains else {})}
+    return {**GROUPS, **(INTEGER_GROUPS if config.has(Op.I_RUN) else {})}
 
 
 def decoded_layout(config: NpuConfig) -> data.StructLayout:
@@ -90,7 +90,7 @@ class Decoder(Component):
             o.pc.eq(pc),
             o.word.eq(word),
             *(
-                o[name].eq(Cat(opcode == op for op in ops if self._has(op)).any())
+                o[name].eq(Cat(opcode == op for op in ops if self.config.has(op)).any())
                 for name, ops in groups_of(self.config).items()
             ),
         ]
@@ -111,16 +111,7 @@ class Decoder(Component):
     @property
     def _forms(self) -> list[isa.Instruction]:
         """The instructions of the configuration."""
-        return [form for form in isa.INSTRUCTIONS if self._has(form.op)]
-
-    def _has(self, op: Op) -> bool:
-        """True if the configuration has an operation."""
-        missing = {
-            **dict.fromkeys(SCALING_OPS, not self.config.code_scaling),
-            **dict.fromkeys(MATRIX_WRITE_OPS, not self.config.writable_matrix),
-            **dict.fromkeys(INTEGER_OPS, not self.config.integer_chains),
-        }
-        return not missing.get(op, False)
+        return [form for form in isa.INSTRUCTIONS if self.config.has(form.op)]
 
     def _all_faults(self, m):
         """For each form bits that say: the word has it; with reserved bits set; with fields out of range; with

@@ -30,8 +30,8 @@ class SequencerPorts(NpuUnit):
     drained = Input(1, "Everything that has been handed over has been written.")
     integers = Output(
         lambda self: IntegerPort(self.config),
-        "Words for the integer engine. Only with ``integer_chains``.",
-        when=lambda self: self.config.integer_chains,
+        "Words for the integer engine. Only with integer chains.",
+        when=lambda self: self.config.has(Op.I_RUN),
     )
 
 

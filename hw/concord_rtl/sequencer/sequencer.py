@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 
 from concord.spec import timing
 from concord.spec.isa import Trap
+from concord.spec.operations import Op
 from concord_rtl.sequencer.builder import ChainBuilder
 from concord_rtl.sequencer.fetch import Fetch
 from concord_rtl.sequencer.interface import SequencerPorts, connect_units
@@ -36,7 +37,7 @@ class Sequencer(SequencerPorts):
         wiring.connect(m, wiring.flipped(self.chains), builder.chains)
 
         word = fetch.o.p
-        integers = self._integers(m, word, builder) if self.config.integer_chains else None
+        integers = self._integers(m, word, builder) if self.config.has(Op.I_RUN) else None
         running, stopped = Signal(), Signal()  # an illegal word takes no other effect than that it stops the program
         step, finish, jump = Signal(), Signal(), Signal()
         trap = connect_units(m, word, builder, loops, start=self.run.start, step=step)
@@ -74,7 +75,7 @@ class Sequencer(SequencerPorts):
         with m.If(step):
             m.d.sync += [cause.eq(trap), cause_pc.eq(pc)]
         stops: Value = step & (trap != Trap.NONE)
-        if self.config.integer_chains:
+        if self.config.has(Op.I_RUN):
             with m.If(self.integers.trap):
                 m.d.sync += cause.eq(Trap.INTEGER_RANGE)
             stops = stops | self.integers.trap

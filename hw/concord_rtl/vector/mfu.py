@@ -10,6 +10,7 @@ from amaranth.lib import data, wiring
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, SCALE_SHIFT_BITS
+from concord.spec.operations import Op
 from concord_rtl.arith.acc_scale import AccScale
 from concord_rtl.arith.binary16_add import Binary16Add
 from concord_rtl.arith.binary16_mul import Binary16Mul
@@ -82,7 +83,7 @@ class Mfu(Component):
     scaling = Input(
         lambda self: scaling_layout(self.config),
         "Codes of accumulators take the place of product and sum, whose operands are factors and fractions; held like "
-        "``ctrl``, but the accumulators, which are those of ``i``. Only of unit 0 with ``code_scaling``.",
+        "``ctrl``, but the accumulators, which are those of ``i``. Only of unit 0 with ``vv_scale``.",
         when=lambda self: self._scales,
     )
     o = Output(beat_of, "One beat.")
@@ -110,7 +111,7 @@ class Mfu(Component):
 
     @property
     def _scales(self) -> bool:
-        return self.config.code_scaling and self.unit == 0
+        return self.config.has(Op.VV_SCALE) and self.unit == 0
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

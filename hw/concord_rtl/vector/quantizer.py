@@ -10,6 +10,7 @@ from amaranth.lib import data
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_WIDTH, ExponentMode
+from concord.spec.operations import Op
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, is_special
 from concord_rtl.arith.block_float import BLOCK, FIELD_BITS, activations, finite
 from concord_rtl.parts.bits import at_least
@@ -39,8 +40,8 @@ class Quantizer(Component):
     ctrl = Input(QUANT_CTRL, "Exponent mode, static exponent and rounding; held during all beats of a vector.")
     to_matrix = Input(
         1,
-        "The exponent is limited to those of weights; held likewise. Only with ``writable_matrix``.",
-        when=lambda self: self.config.writable_matrix,
+        "The exponent is limited to those of weights; held as well. Only with ``m_wr``.",
+        when=lambda self: self.config.has(Op.M_WR),
     )
     reset_noise = Input(1, "Return the noise to the start of a run.")
     word = Output(lambda self: activations(self.config).word, "The block, valid in the cycle of ``done`` only.")
@@ -73,7 +74,7 @@ class Quantizer(Component):
         last = delay(m, first, config.beats - 1, "last", reset_less=False)
         wild = delay(m, wild, collect - 1, "wild_peak")
         ctrl = delay(m, self.ctrl, collect, "ctrl")
-        to_matrix = delay(m, self.to_matrix, collect, "to_matrix") if config.writable_matrix else None
+        to_matrix = delay(m, self.to_matrix, collect, "to_matrix") if config.has(Op.M_WR) else None
         block = self._block(m, valid, first, last, peak, wild, data.View(QUANT_CTRL, ctrl), to_matrix)
 
         m.submodules.converter = converter = BlockConverter(config)
@@ -97,7 +98,7 @@ class Quantizer(Component):
         config, offset = self.config, self.format.offset
         best, seen = Signal(FIELD_BITS), Signal()
         floor: Any = config.act_exp_min + offset
-        if config.writable_matrix:
+        if config.has(Op.M_WR):
             floor = Mux(to_matrix, config.wgt_exp_min + offset, floor)
         before = Mux(first, floor, best)
         greatest = Mux(before < peak, peak, before)
@@ -107,7 +108,7 @@ class Quantizer(Component):
         block: Any = Signal(BLOCK)
         static = ctrl.mode == ExponentMode.STATIC
         base = Mux(static, ctrl.exp + offset, greatest)
-        if config.writable_matrix:
+        if config.has(Op.M_WR):
             base = base[:FIELD_BITS]
             # No exponent is above the greatest one of activations.
             least, most = config.wgt_exp_min, min(config.wgt_exp_max, config.act.exp_max)

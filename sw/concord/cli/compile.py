@@ -75,7 +75,7 @@ def compile_model(
     the chosen network is compiled once more for them.
 
     With --exact the folder holds a quantised network that `concord run`, `inspect` and `report` take. With --preset
-    ecp5-85f, or another NPU with code_scaling, it holds a program for that as well: its accumulators become codes
+    ecp5-85f, or another NPU that scales codes, it holds a program for that as well: its accumulators become codes
     by factors of 16 bits.
     """
     from concord.api.compiling import CompileRequest, trained_for

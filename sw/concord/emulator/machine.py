@@ -32,6 +32,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import INTEGER_REGIONS, RegionId
+from concord.spec.operations import Op
 
 #: Lanes that are worked on together: few enough to stay in the cache, many enough to hide the cost of a call.
 LANES = 512
@@ -130,7 +131,7 @@ class Emulator:
         self._values: dict[int, int] = {}
         self._accesses: dict[Chain, Access] = {}
         self._weights = ProductWeights(self.memories)
-        self._integers = IntegerUnit(self.memories) if self.config.integer_chains else None
+        self._integers = IntegerUnit(self.memories) if self.config.has(Op.I_RUN) else None
         self._chains = ReferenceMachine(self.memories)
         self._table = decode(self.memories.table)
         self._slots = [self.memories.slot(k) for k in range(self.config.table_slots)]

@@ -44,7 +44,7 @@ class ReferenceMachine:
     def __init__(self, memories: Memories):
         self.memories = memories
         self.config = memories.config
-        self._integers = ReferenceIntegers(memories) if self.config.integer_chains else None
+        self._integers = ReferenceIntegers(memories) if self.config.has(Op.I_RUN) else None
         self.start()
 
     def start(self) -> None:

@@ -21,6 +21,7 @@ from concord.spec.builds import BUILDS, Build
 from concord.spec.config import NpuConfig
 from concord.spec.devices import ECP5_DEVICES, FpgaDevice
 from concord.spec.multipliers import paired
+from concord.spec.operations import Op
 from concord.spec.presets import PRESETS
 
 #: LUTs of a row and of each of its lanes; of two rows' lane whose products share a multiplier; of a register of windows
@@ -86,8 +87,8 @@ def use_of(config: NpuConfig) -> Use:
         config.rows * (ROW + LANE * config.lanes) + PAIR * shared + WINDOW * config.native * config.window_taps
         + MFU_LANE * config.mfu_lanes + WRITE * config.inflight + WIDE_BIT * config.wide_word.width + REST
         + config.rows * _logic_luts(config.matrix_row.width, config.matrix_depth)
-        + (SCALE_LANE * config.mfu_lanes if config.code_scaling else 0)
-        + (MATRIX_WRITE if config.writable_matrix else 0)
+        + (SCALE_LANE * config.mfu_lanes if config.has(Op.VV_SCALE) else 0)
+        + (MATRIX_WRITE if config.has(Op.M_WR) else 0)
         + _integer_luts(config) - (0 if config.inbox else FEEDER)
     )  # fmt: skip
     return Use(luts, _clock_of(luts), blocks)
@@ -115,7 +116,7 @@ def _logic_luts(width: int, depth: int) -> int:
 
 def _integer_luts(config: NpuConfig) -> int:
     """LUTs of the integer engine."""
-    return INTEGER_REST + INTEGER_LANE * config.mfu_lanes if config.integer_chains else 0
+    return INTEGER_REST + INTEGER_LANE * config.mfu_lanes if config.has(Op.I_RUN) else 0
 
 
 def _clock_of(luts: float) -> float:

@@ -65,7 +65,7 @@ def scale_accumulators(
     shift : int
         Bits by which ``set_scale`` moves products down, 0 to 31.
     config : NpuConfig
-        With ``code_scaling``.
+        With ``vv_scale``.
     """
     limited, over = accumulate.saturate(acc, config.acc_width)
     units = np.asarray(limited >> -config.act_exp_min).astype(np.int64)

@@ -14,6 +14,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.integers import FACTORS, TENSORS, UPDATE_COUNTERS
 from concord.spec.memmap import Region, RegionId, regions
+from concord.spec.operations import Op
 
 
 class Memories:
@@ -37,7 +38,7 @@ class Memories:
     flags : uint8 ``[program_depth]``
         Sticky flags, bit numbers as in :class:`Flag`.
     tensor_top, tensor_exp : int64 ``[TENSORS]``
-        Tensor registers: greatest magnitudes and exponents. These and what follows are there with ``integer_chains``
+        Tensor registers: greatest magnitudes and exponents. These and what follows are there with integer chains
         alone.
     factor_mant, factor_exp : int64 ``[FACTORS]``
         Factor registers.
@@ -65,7 +66,7 @@ class Memories:
         self.table: NDArray[np.uint16] = np.zeros(config.table_depth, dtype=np.uint16)
         self.slots: NDArray[np.int64] = np.zeros((config.table_slots, len(config.table_slot.fields)), dtype=np.int64)
         self.flags: NDArray[np.uint8] = np.zeros(config.program_depth, dtype=np.uint8)
-        if config.integer_chains:
+        if config.has(Op.I_RUN):
             self.tensor_top, self.tensor_exp = (np.zeros(TENSORS, dtype=np.int64) for _ in range(2))
             self.factor_mant, self.factor_exp = (np.zeros(FACTORS, dtype=np.int64) for _ in range(2))
             self.updates = np.zeros(len(UPDATE_COUNTERS), dtype=np.int64)

@@ -12,6 +12,7 @@ from concord.overflow.compiled import Ranges
 from concord.overflow.required import CountedWidths, RequiredWidth, RunChanges
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
+from concord.spec.operations import Op
 from concord.spec.presets import with_accumulator
 
 #: Bits above what samples need, if nothing else is asked for: sums may be 64 times as large.
@@ -130,8 +131,8 @@ def choose_accumulator(
         raise ValueError(
             f"accumulator must be full for {before.name}: an element-serial configuration also adds numbers in it"
         )
-    if before.writable_matrix:  # sums of weights that a program writes are not bounded
-        compiled = _recompiled(graph, compiled, before.replace(writable_matrix=False))
+    if before.has(Op.M_WR):  # sums of weights that a program writes are not bounded
+        compiled = _recompiled(graph, compiled, before.without(Op.M_WR))
     weights = _weight_exponents(compiled)
     exact = _recompiled(graph, compiled, with_accumulator(before, before.full_bits, weights=weights))
     needs, ranges = counter.required(graph, exact)

@@ -24,6 +24,7 @@ from concord.overflow.accumulator import (
 from concord.overflow.required import CountedWidths, RequiredWidth
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
+from concord.spec.operations import NEEDS
 
 _VERSION = 1
 
@@ -240,11 +241,10 @@ def _configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
     """
     low, high = trained.weights
     try:
-        least = before.replace(
+        least = before.without(*NEEDS).replace(
             name=f"{before.name}-x{trained.input_bits}w{trained.weight_bits}-a{bits or 'full'}",
             act_mant=trained.input_bits, wgt_mant=trained.weight_bits, act_exp_min=trained.least, wgt_exp_min=low,
             wgt_exp_max=high, acc_width=ACC_WIDTH_MIN, acc_register=0, window_taps=0,
-            code_scaling=False, writable_matrix=False, integer_chains=False,
         )  # fmt: skip
         if 0 < bits < least.full_bits:
             return least.replace(acc_width=bits, acc_register=bits)

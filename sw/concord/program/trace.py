@@ -32,8 +32,7 @@ from concord.spec.isa import MATRIX_ADDR_BITS, IllegalInstruction, Instruction, 
 from concord.spec.operations import (
     INTEGER_OPS,
     INTEGER_STATE_OPS,
-    MATRIX_WRITE_OPS,
-    SCALING_OPS,
+    NEEDS,
     TENSOR_OPS,
     WRITE_OPS,
     IntegerSource,
@@ -41,13 +40,6 @@ from concord.spec.operations import (
 
 #: Words that wait until everything before them has been written.
 _WAITING = frozenset({Op.HALT, Op.FENCE, *INTEGER_OPS})
-
-#: Parameters without which a configuration does not have operations.
-_NEEDS: dict[int, str] = {
-    **dict.fromkeys(SCALING_OPS, "code_scaling"),
-    **dict.fromkeys(MATRIX_WRITE_OPS, "writable_matrix"),
-    **dict.fromkeys(INTEGER_OPS, "integer_chains"),
-}
 
 #: Fields of integer instructions that name an address register.
 _REGISTERS = frozenset({"reg"})
@@ -375,8 +367,7 @@ def check_operation(word: int, config: NpuConfig) -> None:
 
 def lacking(op: int, config: NpuConfig) -> str:
     """The parameter without which a configuration does not have an operation; empty if it has that."""
-    name = _NEEDS.get(op, "")
-    return name if name and not getattr(config, name) else ""
+    return "" if config.has(op) else NEEDS[op]
 
 
 def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:

@@ -127,7 +127,7 @@ class _Checker:
             RegionId.TABLE: config.table_depth,
             RegionId.SLOTS: config.table_slots,
         }
-        if config.integer_chains:
+        if config.has(Op.I_RUN):
             depths |= {RegionId.TENSORS: TENSORS, RegionId.FACTORS: FACTORS}
         self.written = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
         #: Of the matrix memory each row of a word by itself.
@@ -354,7 +354,7 @@ class _Checker:
         index = index[index < depth]
         written = self.written[RegionId.MATRIX][index, : self._rows_read(chain)]
         if (unknown := index[~written.all(axis=1)]).size:
-            programs = " or written as a whole" if self.config.writable_matrix else ""
+            programs = " or written as a whole" if self.config.has(Op.M_WR) else ""
             self.report(chain.pc, f"reads matrix {_some(unknown)}, which is not loaded{programs}")
 
     def _rows_read(self, chain: Chain) -> int:

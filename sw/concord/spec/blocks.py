@@ -21,6 +21,7 @@ from concord.spec.feeder import CODE_PAGE
 from concord.spec.formats import BINARY16_WIDTH, Flag
 from concord.spec.isa import WORD_BITS
 from concord.spec.multipliers import lanes_in_logic, mfu_multipliers, paired
+from concord.spec.operations import Op
 
 #: Words below which a memory of an ECP5 is logic.
 LEAST_RAM_WORDS = 128
@@ -144,14 +145,14 @@ def _on_ecp5(config: NpuConfig) -> Blocks:
         *[(8, depth) for depth in (config.request_buffer, config.inbox) if depth],
         *([(BINARY16_WIDTH, config.code_pages * CODE_PAGE)] if code_book_in_ram(config) else []),
     ]
-    multipliers += mfu_multipliers(config) + (_INTEGER_MULTIPLIERS * config.mfu_lanes if config.integer_chains else 0)
-    others = _ECP5_LINK + (_TENSOR_RAMS - (not config.inbox) if config.integer_chains else 0)  # then there is no outbox
+    multipliers += mfu_multipliers(config) + (_INTEGER_MULTIPLIERS * config.mfu_lanes if config.has(Op.I_RUN) else 0)
+    others = _ECP5_LINK + (_TENSOR_RAMS - (not config.inbox) if config.has(Op.I_RUN) else 0)  # then there is no outbox
     return Blocks(multipliers, sum(banked_rams_of(*memory) for memory in memories) + others)
 
 
 def _matrix_memories(config: NpuConfig) -> list[tuple[int, int]]:
     """Bits and words of the memories that make up that of the matrices: of rows, or with integer chains of lanes."""
-    if not config.integer_chains:
+    if not config.has(Op.I_RUN):
         return [(config.matrix_row.width, config.matrix_depth)] * config.rows
     lanes = [config.wgt_mant + (lane < config.wgt_exp_width) for lane in range(config.lanes)]
     return [(bits, config.matrix_depth) for bits in lanes] * config.rows

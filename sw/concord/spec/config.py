@@ -35,6 +35,7 @@ from concord.spec.limits import (
     SCALED_BITS_MAX,
 )
 from concord.spec.link import TARGET
+from concord.spec.operations import NEEDS
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 5
@@ -299,6 +300,14 @@ class NpuConfig:
     def outbox_depth(self) -> int:
         """Bytes of results that wait for the host."""
         return self.outbox or self.inbox // OUTBOX_SHARE
+
+    def has(self, op: int) -> bool:
+        """True if programs may have an operation (:data:`concord.spec.operations.NEEDS`)."""
+        return op not in NEEDS or bool(getattr(self, NEEDS[op]))
+
+    def without(self, *ops: int) -> NpuConfig:
+        """A copy without operations, and without all that come with the same parameters."""
+        return self.replace(**{NEEDS[op]: False for op in ops})
 
     # Memory words ------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from concord.spec.fields import Field, Layout
 from concord.spec.formats import Flag
 from concord.spec.integers import FACTOR_WORD, FACTORS, TENSOR_WORD, TENSORS, UPDATE_COUNTERS
 from concord.spec.isa import WORD_BITS
+from concord.spec.operations import Op
 
 
 class RegionId(IntEnum):
@@ -112,7 +113,7 @@ def regions(config: NpuConfig) -> dict[RegionId, Region]:
         ),
     )
     feeder = _feeder_regions(config) if config.inbox else ()
-    return {region.id: region for region in (*table, *feeder, *(_integer_regions() if config.integer_chains else ()))}
+    return {region.id: region for region in (*table, *feeder, *(_integer_regions() if config.has(Op.I_RUN) else ()))}
 
 
 def _integer_regions() -> tuple[Region, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concord.spec.config import NpuConfig
 from concord.spec.devices import ECP5_DEVICES
+from concord.spec.operations import Op
 
 #: Multipliers of the largest device of all families.
 MOST_MULTIPLIERS = max(device.multipliers for device in ECP5_DEVICES.values())
@@ -18,7 +19,7 @@ def pairs_take(shared: int, other: int) -> bool:
 
 def mfu_multipliers(config: NpuConfig) -> int:
     """Multipliers of the multifunction units: one per lane of each, and two per lane that make codes."""
-    return (4 if config.code_scaling else 2) * config.mfu_lanes
+    return (4 if config.has(Op.VV_SCALE) else 2) * config.mfu_lanes
 
 
 def paired(config: NpuConfig) -> bool:
@@ -27,7 +28,7 @@ def paired(config: NpuConfig) -> bool:
     The multifunction units have some, too. The host alone writes rows in pairs, in parts; integer chains write lanes,
     and programs whole rows.
     """
-    if config.integer_chains or config.writable_matrix:
+    if config.has(Op.I_RUN) or config.has(Op.M_WR):
         return False
     needed = config.rows * config.lanes + mfu_multipliers(config)
     return config.lanes % 2 == 0 and pairs_take(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS

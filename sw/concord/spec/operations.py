@@ -54,14 +54,16 @@ class Op(IntEnum):
     I_RUN = 0x3F
 
 
-#: Operations of configurations with ``code_scaling`` alone.
-SCALING_OPS = (Op.SET_SCALE, Op.VV_SCALE)
-#: Operations of configurations with ``writable_matrix`` alone.
-MATRIX_WRITE_OPS = (Op.M_WR,)
-#: Operations of configurations with ``integer_chains`` alone: steps of tensor registers, and parts of integer chains.
+#: Steps of tensor registers, and parts of integer chains.
 TENSOR_OPS = (Op.T_SET, Op.T_MUL, Op.T_FIT, Op.T_SCALE, Op.T_ADD, Op.T_BIAS, Op.T_UPD)
 INTEGER_STATE_OPS = (Op.I_PLANES, Op.I_SRC, Op.I_MAT, Op.I_TAPS, Op.I_OPD, Op.I_DST, Op.I_COL, Op.I_ROW)
 INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN)
+#: Parameters of a configuration without which it does not have operations; it has all others.
+NEEDS: dict[int, str] = {
+    **dict.fromkeys((Op.SET_SCALE, Op.VV_SCALE), "code_scaling"),
+    Op.M_WR: "writable_matrix",
+    **dict.fromkeys(INTEGER_OPS, "integer_chains"),
+}
 #: Operations that may end a chain.
 WRITE_OPS = (Op.V_WR, Op.M_WR)
 

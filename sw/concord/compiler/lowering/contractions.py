@@ -76,7 +76,7 @@ def matmul(lowering: Lowering, node: Node) -> list[Node] | None:
     Else element-wise products and their sums.
     """
     graph, config = lowering.graph, lowering.config
-    if not config.writable_matrix:
+    if not config.has(Op.M_WR):
         return _products(lowering, node)
     elements = math.prod(graph.shapes[node.outputs[0]]) * graph.shapes[node.inputs[0]][-1]
     apart = 2 * (elements // config.native * config.beats + tensor_products.CHAIN)

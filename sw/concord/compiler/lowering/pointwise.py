@@ -22,6 +22,7 @@ from concord.graph.ops.elementwise import BinaryAttributes, ClipAttributes, Func
 from concord.operations import OPERATIONS
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Op
+from concord.spec.operations import NEEDS
 from concord.utils.arrays import FloatArray, Ids
 
 #: Operations by the operator of the graph, of one tensor and of two.
@@ -87,8 +88,8 @@ def scale_accumulators(lowering: Lowering, node: Node) -> None:
     """Codes of accumulators: a step of the product that makes them, which must be its first one."""
     attributes = node.attributes(ScaleAttributes)
     layer = lowering.open_layer(node.inputs[0])
-    if layer is None or layer.weight is None or layer.mfu_ops or not lowering.config.code_scaling:
-        raise LayoutError("accumulators must be those of one product, on an NPU with code_scaling")
+    if layer is None or layer.weight is None or layer.mfu_ops or not lowering.config.has(Op.VV_SCALE):
+        raise LayoutError(f"accumulators must be those of one product, on an NPU with {NEEDS[Op.VV_SCALE]}")
     ids = lowering.view(node.inputs[0])
     operand = operands.pair(attributes.factor, attributes.fraction, ids, layer.target)
     layer.ids = ids

@@ -20,6 +20,7 @@ from concord.compiler.lowering.inputs import moved
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
+from concord.spec.operations import Op
 from concord.utils.arrays import Ids
 
 #: Cycles that a chain waits for the one before, roughly.
@@ -173,7 +174,7 @@ def channels_of_stack(lowering: Lowering, tensor: str, axis: int) -> Ids | None:
     graph, name = lowering.graph, tensor
     shape = graph.shapes[tensor]
     ids = np.arange(prod(shape)).reshape(shape)
-    while lowering.config.writable_matrix and name not in graph.outputs:
+    while lowering.config.has(Op.M_WR) and name not in graph.outputs:
         reader, *others = graph.consumers(name)
         if any(other is not reader for other in others):
             return None

@@ -27,6 +27,7 @@ from concord.integer.weighted_sums import WeightedSums
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
+from concord.spec.operations import NEEDS, Op
 from concord.utils.arrays import FloatArray
 
 #: Codes by which a result may be away before it is said.
@@ -143,7 +144,7 @@ class CodesOnNpu:
 
 
 def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
-    """Compile a network on codes for an NPU with ``code_scaling``.
+    """Compile a network on codes for an NPU with ``vv_scale``.
 
     Accumulators are exact; the scale of each channel is rounded to a factor of 16 bits, and a sum of two tensors has
     weights of few bits, so that some codes differ by one from those of the network. A network of few bits must be
@@ -154,12 +155,12 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> CodesOnNpu:
     NotOnNpu
         If it needs what the NPU does not compute on codes: every tensor with the reason.
     ValueError
-        If the configuration has no ``code_scaling``, or an input has open sizes.
+        If the configuration has no ``vv_scale``, or an input has open sizes.
     Unsupported, CapacityError
         As of :func:`concord.compiler.model.compile_graph`.
     """
-    if not config.code_scaling:
-        raise ValueError(f"configuration must have code_scaling to compute on codes, unlike {config.name!r}")
+    if not config.has(Op.VV_SCALE):
+        raise ValueError(f"configuration must have {NEEDS[Op.VV_SCALE]} to compute on codes, unlike {config.name!r}")
     parts = split_of(network, config)
     graph, offsets = graph_of(parts, config)
     formats = Formats(exponents=dict.fromkeys(parts.shapes, 0), input_offsets=offsets)

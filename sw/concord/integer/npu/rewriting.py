@@ -95,7 +95,7 @@ def split(graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: Np
     shapes : mapping of str to tuple of int
         Of all tensors, after the samples.
     config : NpuConfig
-        With ``code_scaling``.
+        With ``vv_scale``.
 
     Raises
     ------

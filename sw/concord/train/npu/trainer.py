@@ -13,6 +13,7 @@ from concord.host import Device, TrapError
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
+from concord.spec.operations import NEEDS, Op
 from concord.spec.presets import ECP5_85F_TRAIN
 from concord.train.data import Samples
 from concord.train.losses import LOSSES, Loss
@@ -68,8 +69,8 @@ class NpuTrainer(Trainer):
     ):
         super().__init__(graph, samples, settings, test, random)
         config, chosen = device.config, self.settings
-        if not config.integer_chains:
-            raise ValueError(f"training on the NPU needs a configuration with integer_chains, not {config.name}")
+        if not config.has(Op.I_RUN):
+            raise ValueError(f"training on the NPU needs a configuration with {NEEDS[Op.I_RUN]}, not {config.name}")
         if chosen.losses:
             raise ValueError(
                 f"training on the NPU must have one output with the loss of [train], not [train.losses] of "
