@@ -7,20 +7,24 @@ parameter, all flags and all counters are those of the emulator.
 from fractions import Fraction
 
 import numpy as np
+import onnx
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
 from concord.compiler.model import compile_graph
+from concord.frontend import import_model
 from concord.host import connect
 from concord.host.rtl import find_library
 from concord.integer.npu import compile_codes
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
 from support.compiled_nets import heads, residual
-from support.integer_contents import TRAIN_SMALL
+from support.integer_contents import EVERYTHING_85F, TRAIN_SMALL
 from support.integer_nets import SHAPE, quantised, small_network
-from support.npu_training import numbers
+from support.npu_training import MLP, numbers, some_digits
+from support.npu_training import SHAPE as SHAPE_OF_DIGITS
+from support.trained import DATA, needs_data
 
 RNG = np.random.default_rng(5)
 
@@ -86,3 +90,24 @@ def test_four_images_one_after_the_other(tmp_path):
         settings = Settings(batch=8, epochs=2, rate=Fraction(1, 8), seed=3)
         assert check_training(dense, (11,), samples, settings, rtl, emulator) == 6
         check_network(residual(), config, rtl, emulator)
+
+
+@pytest.mark.deep
+@needs_data
+def test_trained_networks_one_after_the_other(tmp_path):
+    """A transformer, a network on codes, 50 steps of a training, and ResNet-8, with the memories of a preset."""
+    models, rng = DATA / "models", np.random.default_rng(7)
+    rtl, emulator = both(EVERYTHING_85F)
+    proto = onnx.load(models / "kws_dscnn.onnx")
+    shape = [size.dim_value or 1 for size in proto.graph.input[0].type.tensor_type.shape.dim]
+    x = rng.normal(size=(4, *shape[1:])).astype(np.float32)
+    options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    network = integer.load(quantised(tmp_path, proto, x, **options))
+    train, _ = some_digits(32 * 25)
+    settings = Settings(batch=32, epochs=2, rate=Fraction(1, 8), seed=3)
+    with rtl, emulator:
+        compiled = check_network(import_model(models / "digits_transformer.onnx"), EVERYTHING_85F, rtl, emulator, 1)
+        assert any(layer.rows is not None for layer in compiled.lowered.layers), "a matrix is written"
+        check_codes(network, {proto.graph.input[0].name: x[:1]}, EVERYTHING_85F, rtl, emulator)
+        assert check_training(MLP, SHAPE_OF_DIGITS, train, settings, rtl, emulator) == 50
+        check_network(import_model(models / "ic_resnet8.onnx"), EVERYTHING_85F, rtl, emulator, 1)

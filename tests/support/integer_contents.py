@@ -25,6 +25,8 @@ TRAIN_LARGE = ECP5_85F.replace(
     name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
     matrix_depth=512,
 )  # fmt: skip
+#: Everything, with the memories of a large preset.
+EVERYTHING_85F = ECP5_85F.replace(name="everything-85f", mfu_lanes=2, wide_depth=2048, integer_chains=True)
 #: Words of the memories that a small one has, for the verifier.
 EVERYTHING = [
     Span(RegionId.NARROW, 0, 512), Span(RegionId.WIDE, 0, 512), Span(RegionId.TENSORS, 0, TENSORS),
