@@ -96,7 +96,7 @@ def test_steps_are_those_of_the_page(name):
         fields = {
             "x": x, "y": y, "z": z, "bits": rng.choice([2, 8, 32, rng.randint(2, 32)]), "value": rng.randint(-512, 511),
             "factor_exp": rng.randint(-512, 511), "factor_mant": rng.choice([0, 1, -65536, rng.randint(-65536, 65535)]),
-            "accumulators": rng.randrange(1 << 14),
+            "accumulators": rng.randrange(1 << 14), "coarser": rng.randrange(6),
         }  # fmt: skip
         registers = TensorRegisters()
         registers.exp[:REGISTERS], registers.top[:REGISTERS] = exp, top
@@ -104,7 +104,7 @@ def test_steps_are_those_of_the_page(name):
         before = left(registers, place)
         arguments = {
             "exp": fields["value"], "bits": fields["bits"], "place": place, "factor": factor,
-            "accumulators": fields["accumulators"],
+            "accumulators": fields["accumulators"], "coarser": fields["coarser"],
         }  # fmt: skip
         try:
             want = page_step(name, exp, top, fields)
@@ -129,7 +129,7 @@ def test_steps_are_those_of_the_page(name):
 
 def test_a_run_begins_as_the_page_says():
     registers = TensorRegisters()
-    assert left(registers, 0) == left(registers, 1) == ((0, 32), (0, 0), (0, 0, 0))
+    assert left(registers, 0) == left(registers, 1) == ((0, 32), (0, 0), (0, 0, 0, 0))
 
 
 # Chains ------------------------------------------------------------------------------------------
@@ -170,21 +170,21 @@ def test_the_least_interval_is_that_of_the_page():
     assert {4, 5, 6, 8, 16} < found
 
 
-def page_update(weights, accumulators, changes, e_z, e_x):
+def page_update(weights, accumulators, changes, e_z, e_x, point):
     """New weights and accumulators of a block, its exponent, and the three counts, as the page says."""
     refused = vanished = grown = 0
     results = []
     for w, a, c in zip(weights, accumulators, changes, strict=True):
-        on_grid = moved(c, e_z - 15 - e_x)
+        on_grid = moved(c, e_z - point - e_x)
         total = min(max(on_grid + a, -32767), 32767)
         refused += total != on_grid + a
         vanished += bool(c) and not on_grid
-        carry = moved(total, 15)
-        results.append((w + carry, total - carry * 2**15))
+        carry = moved(total, point)
+        results.append((w + carry, total - carry * 2**point))
     if any(abs(w) > 127 for w, _ in results):
         grown = 1
-        totals = [moved(w * 2**15 + a, 1) for w, a in results]
-        results = [(moved(total, 15), total - moved(total, 15) * 2**15) for total in totals]
+        totals = [moved(w * 2**point + a, 1) for w, a in results]
+        results = [(moved(total, point), total - moved(total, point) * 2**point) for total in totals]
     return results, e_z + grown, (refused, vanished, grown)
 
 
@@ -198,8 +198,9 @@ def test_updates_are_those_of_the_page():
         e_z = rng.randint(-60, 60)
         e_x = e_z - rng.randint(0, 50)
         block = [np.array([values]) for values in (weights, accumulators, changes)]
-        got = updated(*block, SimpleNamespace(exp=[e_z, e_x]), 0, 1)
-        results, exp, counts = page_update(weights, accumulators, changes, e_z, e_x)
+        coarser = rng.choice([0, rng.randint(0, 5)])
+        got = updated(*block, SimpleNamespace(exp=[e_z, e_x]), 0, 1, coarser)
+        results, exp, counts = page_update(weights, accumulators, changes, e_z, e_x, 15 - coarser)
         assert list(zip(got.weight[0].tolist(), got.acc[0].tolist(), strict=True)) == results
         assert (got.exp[0], (got.refused.sum(), got.vanished.sum(), got.grown[0])) == (exp, counts)
         totals += counts

@@ -189,12 +189,16 @@ class _Generator:
         rng, config = self.rng, self.config
         z, x = rng.sample(range(TENSORS), 2)
         exp = rng.choice([126, 127, -20, rng.randint(-100, 120)]) if self.traps else rng.randint(-100, 120)
-        change = exp - 15 - rng.choice([0, 0, rng.randint(-8, 4), rng.randint(0, 40)])
+        coarser = rng.choice([0, 0, rng.randint(0, isa.COARSER_MAX)])
+        change = exp - isa.ACCUMULATOR_POINT + coarser - rng.choice([0, 0, rng.randint(-8, 4), rng.randint(0, 40)])
         distance = rng.randrange(config.wide_depth) - min(chain.operand.base, config.wide_depth)
         return [
             (Op.T_SET, {"z": z, "exp": exp}),
             (Op.T_SET, {"z": x, "exp": max(-128, min(127, change))}),
-            (Op.T_UPD, {"z": z, "x": x, "accumulators": distance % (1 << isa.VECTOR_ADDR_BITS)}),
+            (
+                Op.T_UPD,
+                {"z": z, "x": x, "accumulators": distance % (1 << isa.VECTOR_ADDR_BITS), "coarser": coarser},
+            ),
         ]
 
     # Chains ------------------------------------------------------------------------------------

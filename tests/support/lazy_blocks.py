@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorForma
 from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 
-def widths(weight, acc, change, point=None, rounding=Rounding.NEAREST_AWAY):
+def widths(weight, acc, change, point=None, rounding=Rounding.NEAREST_AWAY, coarser=0):
     """Formats from numbers."""
-    return LazyWidths(TrainingFormat(weight), AccumulatorFormat(acc, point, rounding), TrainingFormat(change))
+    return LazyWidths(TrainingFormat(weight), AccumulatorFormat(acc, point, rounding), TrainingFormat(change), coarser)
 
 
 #: Formats of the tests: those of the source, others, and each with what is special in it.
@@ -28,6 +28,8 @@ WIDTHS = {
     "4/10/20 point 1": widths(4, 10, 20, 1),
     "2/2/2": widths(2, 2, 2),
     "14/32/32": widths(14, 32, 32),
+    "8/16/32 coarser by 0 to 5": widths(8, 16, 32, coarser=5),
+    "5/10/20 point 8, by 0 to 2": widths(5, 10, 20, 8, coarser=2),
 }
 
 
@@ -41,6 +43,7 @@ class Block:
     change: list[int]
     change_exp: int
     noise: list[int]
+    coarser: int = 0
 
     @property
     def count(self):
@@ -57,7 +60,9 @@ def corners(rng, count, limit, more=()):
 
 def random_block(rng, widths, count, *, inner=False):
     """A block; with ``inner`` its weights are so small that it does not grow."""
-    half, q_max = (1 << widths.shift) // 2, widths.accumulator.q_max
+    coarser = int(rng.integers(0, widths.coarser_max + 1))
+    shift = widths.shift - coarser
+    half, q_max = (1 << shift) // 2, widths.accumulator.q_max
     weight = [0] * count if inner else corners(rng, count, widths.weight.q_max)
     reach = q_max if rng.random() < 0.3 else min(half, q_max)
     acc = corners(rng, count, reach, [half, -half]) if reach else [0] * count
@@ -68,9 +73,9 @@ def random_block(rng, widths, count, *, inner=False):
         exp = int(rng.integers(TRAIN_EXP_MIN, TRAIN_EXP_MAX + 1))
     far = rng.random() < 0.1
     right = int(rng.integers(-255, 256) if far else rng.integers(-3, widths.change.bits + 3))
-    if inner and widths.weight.q_max << widths.shift <= q_max:
+    if inner and widths.weight.q_max << shift <= q_max:
         right = 300  # any update that is not nothing might be too much
-    change_exp = int(np.clip(exp - widths.shift - right, TRAIN_EXP_MIN, TRAIN_EXP_MAX))
+    change_exp = int(np.clip(exp - shift - right, TRAIN_EXP_MIN, TRAIN_EXP_MAX))
     change = corners(rng, count, widths.change.q_max)
     if rng.random() < 0.3:  # away from zero, from the ends of the range
         change = [abs(c) if w > 0 else -abs(c) for c, w in zip(change, weight, strict=True)]
@@ -79,7 +84,7 @@ def random_block(rng, widths, count, *, inner=False):
         change = [max(-widths.change.q_max, c) for c in change]
     noise = rng.integers(0, 1 << NOISE_BITS, count)
     noise = np.where(rng.random(count) < 0.2, rng.choice([0, (1 << NOISE_BITS) - 1], count), noise).tolist()
-    return Block(weight, acc, exp, change, change_exp, noise)
+    return Block(weight, acc, exp, change, change_exp, noise, coarser)
 
 
 def golden(widths, block) -> Updated:
@@ -91,7 +96,7 @@ def golden(widths, block) -> Updated:
         block.change,
         block.change_exp,
         widths.weight,
-        widths.accumulator,
+        replace(widths.accumulator, point=widths.shift - block.coarser),
         block.noise if widths.stochastic else None,
     )
 

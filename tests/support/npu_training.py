@@ -1,5 +1,6 @@
 """Training on the NPU beside training on the host: networks, data, and a comparison after every step."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.program import Span
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
+from concord.spec.training import AccumulatorFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
 from concord_bench.npu_training import NETWORKS
@@ -110,7 +112,18 @@ def random_case(seed):
     chosen = {"rate": ["1/16", "0.3", "1/128"], "momentum": ["0", "0.9", "1/2"], "decay": ["0", "0.01"]}
     factors = {name: str(rng.choice(values)) for name, values in chosen.items()}
     values = {"epochs": 2, "batch": batch, "loss": loss, "seed": int(rng.integers(100)), **factors}
-    return layers, shape, Samples(x, y), settings_of(values)
+    return layers, shape, Samples(x, y), with_point(settings_of(values), rng)
+
+
+def with_point(settings, rng):
+    """The settings with a point of accumulators that the NPU has, half of the time the default."""
+    point = [None, int(rng.integers(10, 16))][int(rng.integers(2))]
+    return replace(settings, formats=pointed(point))
+
+
+def pointed(point, bits=16):
+    """Formats whose accumulators have their point so many bits below that of weights."""
+    return TrainingFormats(accumulator=AccumulatorFormat(bits, point))
 
 
 def random_images(seed):
@@ -153,7 +166,7 @@ def random_images(seed):
     chosen = {"rate": ["1/16", "0.3", "1/128"], "momentum": ["0", "0.9"], "decay": ["0", "0.01"]}
     factors = {name: str(rng.choice(values)) for name, values in chosen.items()}
     values = {"epochs": 2, "batch": batch, "loss": loss, "seed": int(rng.integers(100)), **factors}
-    return layers, shape, Samples(x, y), settings_of(values)
+    return layers, shape, Samples(x, y), with_point(settings_of(values), rng)
 
 
 def random_depthwise(seed):

@@ -21,12 +21,12 @@ from concord.program.integer_access import broken_chain_rules, tile_row_words
 from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.config import NpuConfig
 from concord.spec.integers import DIGIT_BITS, SUM_BITS, WIDE_BITS
-from concord.spec.isa import Mem
+from concord.spec.isa import ACCUMULATOR_POINT, Mem
 from concord.spec.operations import IntegerSource
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
 
 #: Formats of the weights and of the accumulators that chains update.
-WEIGHT, ACCUMULATOR = TrainingFormat(8), AccumulatorFormat(16)
+WEIGHT, ACCUMULATOR_BITS = TrainingFormat(8), 16
 #: Sums of products of mantissas up to these are exact in float32; all that fit in the memories are in float64.
 _SINGLE = 1 << 24
 
@@ -173,6 +173,7 @@ class IntegerUnit(IntegerMachine):
         self.registers.step(
             step.op, step.z, step.x, step.y,
             exp=step.exp, bits=step.bits, place=step.place, factor=step.factor, accumulators=step.accumulators,
+            coarser=step.coarser,
         )  # fmt: skip
 
     def chain(self, chain: IntegerChain) -> None:
@@ -261,10 +262,11 @@ class IntegerUnit(IntegerMachine):
     def _update(self, access: _Access, weight: Ints, change: Ints) -> Ints:
         """Update weights and their accumulators; the new weights ``[vectors, N]``."""
         memories, registers = self.memories, self.registers
-        z, x, _ = registers.update
+        z, x, _, coarser = registers.update
         acc = memories.wide[access.accumulators].view(np.int16).astype(np.int64)
-        within(weight, WEIGHT.bits), within(acc, ACCUMULATOR.bits)
-        after = updated(weight.reshape(1, -1), acc.reshape(1, -1), change.reshape(1, -1), registers, z, x)
+        within(weight, WEIGHT.bits), within(acc, ACCUMULATOR_BITS)
+        flat = (part.reshape(1, -1) for part in (weight, acc, change))
+        after = updated(*flat, registers, z, x, coarser)
         _training_exponent(int(after.exp[0]))
         self.grown.append(bool(after.grown[0]))
         new = after.weight.reshape(weight.shape)
@@ -320,8 +322,10 @@ def wide_integers(memories: Memories, first: Index) -> Ints:
     return np.asarray(words.reshape(*first.shape, -1).astype("<u2").view("<i4"), dtype=np.int64)
 
 
-def updated(weight: Ints, acc: Ints, change: Ints, registers: TensorRegisters, z: int, x: int) -> Updated:
-    """The lazy update of one block ``[1, elements]`` whose exponents are in registers.
+def updated(
+    weight: Ints, acc: Ints, change: Ints, registers: TensorRegisters, z: int, x: int, coarser: int = 0
+) -> Updated:
+    """The lazy update of one block ``[1, elements]`` whose exponents are in registers; ``coarser`` as in ``t_upd``.
 
     Raises
     ------
@@ -332,7 +336,8 @@ def updated(weight: Ints, acc: Ints, change: Ints, registers: TensorRegisters, z
         _training_exponent(int(registers.exp[register]))
     # Exponents as differences to that of the weights: the block grows as it must, wherever the greatest exponent is.
     apart = np.array([int(registers.exp[x]) - int(registers.exp[z])])
-    after = lazy_update(weight, acc, np.zeros(1, dtype=np.int64), change, apart, WEIGHT, ACCUMULATOR)
+    accumulator = AccumulatorFormat(ACCUMULATOR_BITS, ACCUMULATOR_POINT - coarser)
+    after = lazy_update(weight, acc, np.zeros(1, dtype=np.int64), change, apart, WEIGHT, accumulator)
     return after._replace(exp=after.exp + registers.exp[z])
 
 

@@ -15,7 +15,7 @@ from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address
 from concord.program.integer_access import broken_chain_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, SUM_BITS, WIDE_BITS, digit_span
-from concord.spec.isa import Mem
+from concord.spec.isa import ACCUMULATOR_POINT, Mem
 from concord.spec.operations import IntegerSource
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 
@@ -24,7 +24,6 @@ Vector = list[int]
 #: Position of a vector: numbers of the outer, the inner and the row loop.
 Place = tuple[int, int, int]
 
-_ACCUMULATOR_SHIFT = 15
 _ACCUMULATOR_MAX = (1 << 15) - 1
 _WEIGHT_MAX = 127
 _COUNT_MASK = (1 << 32) - 1
@@ -74,7 +73,7 @@ class ReferenceIntegers(IntegerMachine):
 
     def step(self, step: TensorStep) -> None:
         """Execute a tensor step; :class:`IntegerRangeError` is the trap."""
-        names = ("exp", "bits", "place", "factor", "accumulators")
+        names = ("exp", "bits", "place", "factor", "accumulators", "coarser")
         self.registers.step(step.op, step.z, step.x, step.y, **{name: getattr(step, name) for name in names})
 
     def chain(self, chain: IntegerChain) -> None:
@@ -198,7 +197,8 @@ class ReferenceIntegers(IntegerMachine):
     def _update(self, chain: IntegerChain, places: list[Place], changes: list[Vector]) -> list[Vector]:
         """Update the weights of all vectors, which are one block; the new weights."""
         registers, memories = self.registers, self.memories
-        z, x, distance = registers.update
+        z, x, distance, coarser = registers.update
+        point = ACCUMULATOR_POINT - coarser
         e_z, e_x = int(registers.exp[z]), int(registers.exp[x])
         addresses = [self._at(chain.operand, place) & VECTOR_MASK for place in places]
         at = [(address + distance) & VECTOR_MASK for address in addresses]
@@ -210,25 +210,21 @@ class ReferenceIntegers(IntegerMachine):
                 acc = int(half) - (int(half) >> 15 << 16)
                 if abs(weight) > _WEIGHT_MAX or abs(acc) > _ACCUMULATOR_MAX:
                     raise IntegerRangeError(f"weights and accumulators must be in their ranges, not {weight}, {acc}")
-                on_grid = _right(step, e_z - _ACCUMULATOR_SHIFT - e_x)
+                on_grid = _right(step, e_z - point - e_x)
                 held = _clipped(acc + on_grid, _ACCUMULATOR_MAX)
                 refused += held != acc + on_grid
                 vanished += step != 0 and on_grid == 0
-                carry = _right(held, _ACCUMULATOR_SHIFT)
+                carry = _right(held, point)
                 weights[-1].append(weight + carry)
-                rests[-1].append(held - (carry << _ACCUMULATOR_SHIFT))
+                rests[-1].append(held - (carry << point))
         grown = 0
-        totals = [
-            [(w << _ACCUMULATOR_SHIFT) + a for w, a in zip(*pair, strict=True)]
-            for pair in zip(weights, rests, strict=True)
-        ]
+        totals = [[(w << point) + a for w, a in zip(*pair, strict=True)] for pair in zip(weights, rests, strict=True)]
         while any(abs(weight) > _WEIGHT_MAX for vector in weights for weight in vector):
             grown += 1
             halved = [[_right(t, grown) for t in total] for total in totals]
-            weights = [[_right(t, _ACCUMULATOR_SHIFT) for t in total] for total in halved]
+            weights = [[_right(t, point) for t in total] for total in halved]
             rests = [
-                [t - (w << _ACCUMULATOR_SHIFT) for t, w in zip(*pair, strict=True)]
-                for pair in zip(halved, weights, strict=True)
+                [t - (w << point) for t, w in zip(*pair, strict=True)] for pair in zip(halved, weights, strict=True)
             ]
         for exp in (e_z, e_x, e_z + grown):
             if not TRAIN_EXP_MIN <= exp <= TRAIN_EXP_MAX:

@@ -35,7 +35,8 @@ class TensorRegisters:
     moves : tuple of int
         By how much source and operand of a sum move to the right.
     update : tuple of int
-        Registers of weights and of the update, and from a word of weights to its accumulators.
+        Registers of weights and of the update, from a word of weights to its accumulators, and the bits by which their
+        point is less than 15 below that of weights.
     """
 
     top: NDArray[np.int64] = field(default_factory=lambda: _zeros(TENSORS))
@@ -44,11 +45,11 @@ class TensorRegisters:
     factor_exp: NDArray[np.int64] = field(default_factory=lambda: _zeros(FACTORS))
     rounding: list[tuple[int, int]] = field(default_factory=lambda: [(0, 32), (0, 32)])
     moves: tuple[int, int] = (0, 0)
-    update: tuple[int, int, int] = (0, 0, 0)
+    update: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def step(
         self, op: Op, z: int = 0, x: int = 0, y: int = 0, *, exp: int = 0, bits: int = 32, place: int = 0,
-        factor: int = 0, accumulators: int = 0,
+        factor: int = 0, accumulators: int = 0, coarser: int = 0,
     ) -> None:  # fmt: skip
         """Execute a step; names are those of the instruction.
 
@@ -82,7 +83,7 @@ class TensorRegisters:
                 self._set(z, e_x)
                 self.moves = 0, e_x - e_y if t_y else 0
             case Op.T_UPD:
-                self.update = z, x, accumulators
+                self.update = z, x, accumulators, coarser
             case _:
                 raise ValueError(f"op must be a step of tensor registers, not {op.name}")
 

@@ -33,7 +33,7 @@ class TensorStep:
         Register of the result, if there is one.
     x, y : int
         Registers that are read.
-    exp, bits, place, factor, accumulators : int
+    exp, bits, place, factor, accumulators, coarser : int
         As in the instruction.
     """
 
@@ -47,6 +47,7 @@ class TensorStep:
     place: int = 0
     factor: int = 0
     accumulators: int = 0
+    coarser: int = 0
 
 
 @dataclass(frozen=True)

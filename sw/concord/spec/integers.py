@@ -40,7 +40,7 @@ column q, row q
     written there clears it.
 update
     :func:`concord.golden.lazy_update.lazy_update` with weights of 8 and accumulators of 16 bits, halves away from zero,
-    both in their symmetric ranges.
+    both in their symmetric ranges. The point of accumulators lies ``15 - coarser`` bits below that of weights.
     Accumulators are 16 bits an element of the wide word ``accumulators`` after the address of the weights. If the
     exponent has to grow, the chain goes over all vectors once more. The register of the weights that ``t_upd`` has
     named gets the new exponent and the greatest magnitude of the new weights. ``to_column`` and ``to_row`` write the

@@ -80,6 +80,8 @@ MATRIX_ROW_BITS = 24
 TENSOR_BITS, TENSOR_EXP_BITS, FACTOR_BITS = 6, 10, 3
 #: Digits of base 128 that 32 bits have.
 DIGITS_MAX = 5
+#: Bits by which the point of accumulators lies below that of weights, and by how many it may be less.
+ACCUMULATOR_POINT, COARSER_MAX = 15, 5
 #: Address registers; register 0 reads as zero and cannot be written.
 ADDR_REGS = 1 << ADDR_REG_BITS
 
@@ -324,8 +326,14 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
     ),
     Instruction(
         Op.T_UPD,
-        _lay(_RESULT, _X, Field("accumulators", VECTOR_ADDR_BITS, doc="from a word of weights to its accumulators")),
+        _lay(
+            _RESULT,
+            _X,
+            Field("accumulators", VECTOR_ADDR_BITS, doc="from a word of weights to its accumulators"),
+            Field("coarser", 3, doc="bits by which the point of accumulators is less than 15 below that of weights"),
+        ),
         "Exponents of the weights ``z`` and of the update ``x`` for the chain that updates.",
+        most=(("coarser", COARSER_MAX),),
     ),
     Instruction(
         Op.I_PLANES,

@@ -9,6 +9,7 @@ from concord.spec.training import AccumulatorFormat, TrainingFormat
 from concord_rtl.pipe.integers.lazy.growth_lane import GrowthLane
 from concord_rtl.pipe.integers.lazy.update_lane import UpdateLane
 from concord_rtl.pipe.integers.lazy.widths import LazyWidths
+from concord_rtl.pipe.integers.update_stage import WIDTHS
 
 from .arith import converted
 from .mutant import Change
@@ -63,16 +64,25 @@ def _limited(value: str, most: int) -> str:
 
 def _elements(widths: LazyWidths) -> str:
     """Weight and accumulator before and after, in their symmetric ranges before."""
-    weight, acc, shift = widths.weight.bits, widths.accumulator.bits, _number(widths.shift)
+    weight, acc = widths.weight.bits, widths.accumulator.bits
+    coarser = _unsigned("(in coarser)", widths.coarser_max.bit_length()) if widths.coarser_max else _number(0)
     most = [(name, _number(q_max)) for name, q_max in (("w", widths.weight.q_max), ("a", widths.accumulator.q_max))]
     return _let(
+        ("coarser", coarser),
+        ("shift", f"(bvsub {_number(widths.shift)} coarser)"),
         ("w", _signed("(in weight)", weight)),
         ("a", _signed("(in acc)", acc)),
         ("w-new", _signed("(out o_weight)", weight)),
         ("a-new", _signed("(out o_acc)", acc)),
-        ("total", f"(bvadd (bvshl w {shift}) a)"),
-        ("total-new", f"(bvadd (bvshl w-new {shift}) a-new)"),
-    ) + "".join(f"(assert (bvsle {_magnitude(name)} {limit}))\n" for name, limit in most)
+        ("total", "(bvadd (bvshl w shift) a)"),
+        ("total-new", "(bvadd (bvshl w-new shift) a-new)"),
+    ) + "".join(
+        f"(assert ({order} {name} {limit}))\n"
+        for order, name, limit in (
+            *(("bvsle", _magnitude(name), limit) for name, limit in most),
+            ("bvule", "coarser", _number(widths.coarser_max)),
+        )
+    )
 
 
 def _update(widths: LazyWidths) -> str:
@@ -83,7 +93,7 @@ def _update(widths: LazyWidths) -> str:
     else:
         moved = f"(bvlshr (bvadd moved-fine {_number(1)}) {_number(1)})"
     places, limit = widths.places_max.bit_length(), widths.growth_max.bit_length()
-    grown = [_rounded(_rounded("after", _number(k)), _number(widths.shift)) for k in range(widths.growth_max)]
+    grown = [_rounded(_rounded("after", _number(k)), "shift") for k in range(widths.growth_max)]
     beyond = [f"(bvsgt {_magnitude(weight)} {_number(widths.weight.q_max)})" for weight in grown]
     ends = " ".join(f"(and (= room {_number(k)}) {bit})" for k, bit in enumerate(beyond))
     need = "(out need)" if widths.growth_max == 1 else None
@@ -105,8 +115,8 @@ def _update(widths: LazyWidths) -> str:
             ("moved-fine", f"(bvlshr (bvshl {_magnitude('c')} {_number(acc.bits + fraction)}) places)"),
             ("moved", _like("c", moved)),
             ("held", _limited("(bvadd a moved)", acc.q_max)),
-            ("after", f"(bvadd (bvshl w {_number(widths.shift)}) held)"),
-            ("w-wide", f"(bvadd w {_rounded('held', _number(widths.shift))})"),
+            ("after", "(bvadd (bvshl w shift) held)"),
+            ("w-wide", f"(bvadd w {_rounded('held', 'shift')})"),
             ("is-beyond", f"(bvsgt {_magnitude('w-wide')} {_number(widths.weight.q_max)})"),
             ("is-end", f"(or false {ends})"),
         )
@@ -117,13 +127,13 @@ def _update(widths: LazyWidths) -> str:
 
 def _growth(widths: LazyWidths) -> str:
     """Something of the second pass is wrong."""
-    shift, q_max = _number(widths.shift), widths.weight.q_max
+    q_max = widths.weight.q_max
     return (
         _elements(widths)
         + _let(
             ("places", _unsigned("(in places)", widths.growth_max.bit_length())),
             ("after", _rounded("total", "places")),
-            ("w-wide", _rounded("after", shift)),
+            ("w-wide", _rounded("after", "shift")),
             ("is-end", f"(bvsgt {_magnitude('w-wide')} {_number(q_max)})"),
         )
         + f"(assert (bvule places {_number(widths.growth_max)}))\n"
@@ -136,10 +146,9 @@ def _make(kind: type, widths: LazyWidths) -> str:
     return converted(kind(widths))
 
 
-_SOURCE = LazyWidths()
 _NOISY = LazyWidths(TrainingFormat(5), AccumulatorFormat(8, None, Rounding.STOCHASTIC), TrainingFormat(12))
 _DIRECT = LazyWidths(TrainingFormat(4), AccumulatorFormat(8, 1), TrainingFormat(12))
-_FORMATS = {"8/16/32": _SOURCE, "5/8/12 stochastic": _NOISY, "4/8/12 point 1": _DIRECT}
+_FORMATS = {"8/16/32": WIDTHS, "5/8/12 stochastic": _NOISY, "4/8/12 point 1": _DIRECT}
 _INPUTS = ("change", "active", "places", "weight", "acc", "limit")
 
 PROOFS = (
@@ -147,7 +156,7 @@ PROOFS = (
         Function(
             f"lazy update, {name}", "T changes by what step 1 accepts; weight, accumulator, flags, growth",
             partial(_make, UpdateLane, widths), UpdateLane.latency(widths), _update(widths),
-            held=(*_INPUTS, *(["noise"] if widths.stochastic else [])), fast=widths is _NOISY,
+            held=(*_INPUTS, *widths.coarser, *(["noise"] if widths.stochastic else [])), fast=widths is _NOISY,
             changes=(
                 Change(_STEPS, "low[-1] & ~(value[-1] & ~low[:-1].any())", "low[-1]"),
                 Change(_UPDATE, "over_1 | over_2 | over_3", "over_1 | over_2"),
@@ -160,10 +169,10 @@ PROOFS = (
         Function(
             f"lazy growth, {name}", "T shifted and rounded once, divided anew; ends of the range",
             partial(_make, GrowthLane, widths), GrowthLane.LATENCY, _growth(widths),
-            held=("weight", "acc", "places"), fast=widths is _SOURCE,
+            held=("weight", "acc", "places", *widths.coarser), fast=widths is WIDTHS,
             changes=(
                 Change(_STEPS, "low[-1] & ~(value[-1] & ~low[:-1].any())", "low[-1]"),
-                Change(_GROWTH, "guarded[0] & ~(total[-1] & ~below)", "guarded[0]"),
+                Change(_GROWTH, "half & ~(total[-1] & ~below)", "half"),
             ),
         )
         for name, widths in _FORMATS.items()

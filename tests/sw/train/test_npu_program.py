@@ -21,7 +21,7 @@ from concord.train import CannotTrain, Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
 from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
 from concord.train.npu.plan import digits_of, planned
-from support.npu_training import LARGE, MLP, SHAPE, pair, phases_of, random_case, random_images, some_digits
+from support.npu_training import LARGE, MLP, SHAPE, pair, phases_of, pointed, random_case, random_images, some_digits
 from support.train_digits import FORMATS
 
 CONFIG = training_config().replace(narrow_depth=4096, wide_depth=4096, program_depth=2048)
@@ -100,6 +100,8 @@ def test_digits_hold_what_they_are_chosen_for(count):
         ({"formats": FORMATS["blocks"]}, "default, not others for weight, activation, gradient"),
         ({"formats": FORMATS["stochastic"]}, "default, not others for gradient, accumulator"),
         ({"formats": TrainingFormats(bias=TrainingFormat(9))}, "default, not others for bias"),
+        ({"formats": pointed(9)}, r"accumulator\.point in 10\.\.15, not 9"),
+        ({"formats": pointed(9, bits=12)}, "default, not others for accumulator"),
         ({"shards": 2}, "shards = 1, not 2"),
     ],
 )

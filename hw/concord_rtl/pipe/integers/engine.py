@@ -268,6 +268,7 @@ class IntegerEngine(Component):
             update.second.eq(valid & on),
             update.exp.eq(tensors.update.exp),
             update.change_exp.eq(tensors.update.change_exp),
+            update.coarser.eq(tensors.update.coarser),
         ]
         for p, result in enumerate(results):
             beat, element = reader.o.elements[p], update.elements[p]

@@ -281,7 +281,8 @@ class TensorUnit(Component):
         with m.If(port.en[1] & (port.addr == change)):
             m.d.sync += named.change_exp.eq(exp)
         with m.If(good & (step.op == Op.T_UPD)):
-            m.d.sync += [named.weights.eq(step.z), named.exp.eq(y.exp), named.accumulators.eq(step.accumulators)]
+            m.d.sync += [named.weights.eq(step.z), named.exp.eq(y.exp)]
+            m.d.sync += [getattr(named, name).eq(getattr(step, name)) for name in ("accumulators", "coarser")]
             m.d.sync += [change.eq(step.x), named.change_exp.eq(x.exp)]
         with m.If(self.reset):
-            m.d.sync += [named.weights.eq(0), change.eq(0), named.accumulators.eq(0)]
+            m.d.sync += [x.eq(0) for x in (named.weights, change, named.accumulators, named.coarser)]

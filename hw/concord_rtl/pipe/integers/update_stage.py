@@ -11,6 +11,7 @@ from amaranth.lib.fifo import SyncFIFO
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.integers import WIDE_BITS
+from concord.spec.isa import COARSER_MAX
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import max_tree, register
 from concord_rtl.pipe.integers.lazy.lazy_growth import LazyGrowth
@@ -18,8 +19,8 @@ from concord_rtl.pipe.integers.lazy.lazy_update import LazyUpdate
 from concord_rtl.pipe.integers.lazy.update_lane import UpdateLane
 from concord_rtl.pipe.integers.lazy.widths import EXPONENT, LazyWidths
 
-#: Formats of the weights: those that training has if nothing else is said.
-WIDTHS = LazyWidths()
+#: Formats of the weights: those that training has if nothing else is said, but for the point of accumulators.
+WIDTHS = LazyWidths(coarser_max=COARSER_MAX)
 
 
 class UpdateStage(Component):
@@ -40,7 +41,8 @@ class UpdateStage(Component):
     second = Input(1, "The updates of a beat are there.")
     changes = Input(lambda self: data.ArrayLayout(signed(WIDE_BITS), self.config.mfu_lanes), "They.")
     exp = Input(EXPONENT, "Exponent of the weights, which stays.")
-    change_exp = Input(EXPONENT, "Exponent of the updates, likewise.")
+    change_exp = Input(EXPONENT, "Exponent of the updates, which stays, too.")
+    coarser = Input(WIDTHS.coarser["coarser"], "By how many bits the point of accumulators lies higher, which stays.")
     o_valid = Output(1, "Updated elements are there.")
     o = Output(lambda self: data.ArrayLayout(WIDTHS.element, self.config.mfu_lanes), "They.")
     need = Output(1, "The exponent has to grow, for the beats so far.")
@@ -68,6 +70,8 @@ class UpdateStage(Component):
             growth.i.valid.eq(self.second & self.grows),
             update.i.p.exp.eq(self.exp),
             update.i.p.change_exp.eq(self.change_exp),
+            update.i.p.coarser.eq(self.coarser),
+            growth.i.p.coarser.eq(self.coarser),
             update.i.p.active.eq((1 << lanes) - 1),
             update.i.p.elements.as_value().eq(waiting.r_data),
             *(update.i.p.increments[k].change.eq(self.changes[k]) for k in range(lanes)),

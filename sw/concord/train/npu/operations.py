@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
+from concord.spec.isa import ACCUMULATOR_POINT, COARSER_MAX
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import TrainableLayer
 from concord.train.layers.conv import Conv
@@ -175,8 +176,12 @@ def operations_of(network: TrainableNetwork, settings: Settings) -> TrainingOper
 
 def _settings_in_the_way(settings: Settings) -> Iterator[str]:
     usual, formats = TrainingFormats(), settings.formats
+    least, point = ACCUMULATOR_POINT - COARSER_MAX, formats.accumulator.shift
+    formats = replace(formats, accumulator=replace(formats.accumulator, point=None))
     if other := [name for name in TrainingFormats.names() if getattr(formats, name) != getattr(usual, name)]:
         yield f"the formats that are the default, not others for {', '.join(other)}"
+    elif not least <= point <= ACCUMULATOR_POINT:
+        yield f"accumulator.point in {least}..{ACCUMULATOR_POINT}, not {point}"
     if settings.shards != 1:
         yield f"shards = 1, not {settings.shards}"
     if settings.overflow is not None:

@@ -39,9 +39,11 @@ class TrainingProgram:
 
 
 def training_program(
-    memory: TrainingMemory, config: NpuConfig, loss: str, momentum: bool, decay: bool
+    memory: TrainingMemory, config: NpuConfig, loss: str, momentum: bool, decay: bool, point: int
 ) -> TrainingProgram:
     """The program for a plan of the memories and a loss, whose gradient the host writes between the passes.
+
+    ``point`` of accumulators as in :class:`concord.spec.training.AccumulatorFormat`.
 
     Raises
     ------
@@ -60,7 +62,7 @@ def training_program(
     if with_identity(memory.operations):
         writer.chain(ChainLoops(inner=config.native), units, tile_rows=Address(memory.identity * config.native, 0, 1))
     writer.end()
-    updates = UpdateSteps(writer, memory, momentum, decay)
+    updates = UpdateSteps(writer, memory, momentum, decay, point)
     batches = {size: written_passes(writer, memory, config, size, loss, updates) for size in memory.sizes}
     memory.workspace.check()
     program = TrainingProgram((), load, batches)

@@ -82,7 +82,9 @@ class NpuTrainer(Trainer):
         momentum, decay = bool(self.optimiser.momentum.mant), bool(self.optimiser.decay)
         self.device = device
         self.memory = planned(network, sizes, config, momentum)
-        self.program = training_program(self.memory, config, chosen.loss, momentum, decay)
+        self.program = training_program(
+            self.memory, config, chosen.loss, momentum, decay, chosen.formats.accumulator.shift
+        )
         self._image = training_image(self.memory, self.program, config)
         device.load(self._image)
         self._parameters = ResidentParameters(device, self.memory, momentum)

@@ -8,7 +8,7 @@ from typing import Any
 
 from concord.program.chains import Address
 from concord.spec.integers import WIDE_BITS
-from concord.spec.isa import VECTOR_ADDR_BITS, Mem, Op
+from concord.spec.isa import ACCUMULATOR_POINT, VECTOR_ADDR_BITS, Mem, Op
 from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
 from concord.train.npu.plan import ProductMemory, TrainingMemory
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
@@ -61,10 +61,13 @@ class UpdateSteps:
         Of the network.
     momentum, decay : bool
         Whether there are any.
+    point : int
+        Bits by which the point of accumulators lies below that of weights.
     """
 
-    def __init__(self, writer: ChainWriter, memory: TrainingMemory, momentum: bool, decay: bool):
+    def __init__(self, writer: ChainWriter, memory: TrainingMemory, momentum: bool, decay: bool, point: int):
         self.writer, self.memory, self.momentum, self.decay = writer, memory, momentum, decay
+        self._coarser = ACCUMULATOR_POINT - point
         self._scaled_register = self._decay_register = 0
 
     def weight(self, own: ProductMemory, changes: int, change: int) -> None:
@@ -110,7 +113,7 @@ class UpdateSteps:
             register = scaled
         writer.step(Op.T_FIT, scaled, register, bits=WIDE_BITS, place=1)
         distance = self.memory.accumulators % (1 << VECTOR_ADDR_BITS)
-        writer.step(Op.T_UPD, parameter.registers.value, scaled, accumulators=distance)
+        writer.step(Op.T_UPD, parameter.registers.value, scaled, accumulators=distance, coarser=self._coarser)
         writer.chain(
             parameter.loops, source, operand=self._weights(parameter), columns=parameter.columns,
             tile_rows=parameter.tile_rows, scale=int(scale), factor=TrainingFactor.CHANGE if scale else 0, round1=1,

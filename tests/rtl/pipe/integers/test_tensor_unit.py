@@ -74,7 +74,9 @@ class Bench:
 
     async def step(self, op, **fields):
         """A step; returns whether it has trapped."""
-        names = {name: fields.get(name, 0) for name in ("z", "x", "y", "exp", "place", "factor", "accumulators")}
+        names = {
+            name: fields.get(name, 0) for name in ("z", "x", "y", "exp", "place", "factor", "accumulators", "coarser")
+        }
         self.ctx.set(self.dut.step, names | {"op": op, "bits": fields.get("bits", 32)})
         self.ctx.set(self.dut.start, 1)
         assert not self.ctx.get(self.dut.busy)
@@ -102,9 +104,10 @@ class Bench:
         for port, (right, bits) in zip((dut.round0, dut.round1), golden.rounding, strict=True):
             assert (get(port.right), get(port.limit)) == (right, (1 << bits - 1) - 1)
         assert (get(dut.moves.first), get(dut.moves.second)) == tuple(min(move, 63) for move in golden.moves)
-        weights, change, accumulators = golden.update
-        want = weights, accumulators, int(golden.exp[weights]), int(golden.exp[change])
-        got = get(dut.update.weights), get(dut.update.accumulators), get(dut.update.exp), get(dut.update.change_exp)
+        weights, change, accumulators, coarser = golden.update
+        want = weights, accumulators, coarser, int(golden.exp[weights]), int(golden.exp[change])
+        names = ("weights", "accumulators", "coarser", "exp", "change_exp")
+        got = tuple(get(getattr(dut.update, name)) for name in names)
         assert got == want
 
     async def updated(self, grown, top):
@@ -142,6 +145,7 @@ def random_fields(rng, registers):
     return fields | {
         "exp": random_exp(rng), "bits": rng.choice([2, 3, 8, 16, 31, 32, rng.randrange(2, 33)]),
         "place": rng.randrange(2), "factor": rng.randrange(FACTORS), "accumulators": rng.getrandbits(14),
+        "coarser": rng.randrange(6),
     }  # fmt: skip
 
 
@@ -263,7 +267,7 @@ def test_an_exponent_of_weights_ends_at_127():
     async def bench(unit):
         await unit.write(9, 5, TRAIN_EXP_MAX - 1)
         await unit.write(0, 1, 3)
-        await unit.step(Op.T_UPD, z=9, x=0, accumulators=77)
+        await unit.step(Op.T_UPD, z=9, x=0, accumulators=77, coarser=3)
         for grown, trap in ((0, False), (1, False), (0, False), (1, True)):
             assert await unit.updated(grown, 64) == trap
             unit.check_outputs()

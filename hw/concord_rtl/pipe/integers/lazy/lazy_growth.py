@@ -33,12 +33,13 @@ class LazyGrowth(Component):
             data.StructLayout(
                 {
                     "places": range(self.widths.growth_max + 1),
+                    **self.widths.coarser,
                     "elements": data.ArrayLayout(self.widths.element, self.lanes),
                 }
             )
         ),
-        "A beat: ``places``, by how much the exponent of its block grows; ``elements``, as they come from "
-        ":class:`concord_rtl.pipe.integers.lazy.lazy_update.LazyUpdate`.",
+        "A beat: ``places``, by how much the exponent of its block grows; ``coarser``, as in the first pass; "
+        "``elements``, as they come from :class:`concord_rtl.pipe.integers.lazy.lazy_update.LazyUpdate`.",
     )
     o = Output(
         lambda self: stream_of(data.ArrayLayout(self.widths.element, self.lanes)),
@@ -62,7 +63,7 @@ class LazyGrowth(Component):
         inner.d.comb += self.o.valid.eq(delay(inner, self.i.valid, self.LATENCY, "valid", reset_less=False))
         for k in range(self.lanes):
             inner.submodules[f"lane{k}"] = lane = GrowthLane(self.widths)
-            inner.d.comb += lane.places.eq(self.i.p.places)
+            inner.d.comb += [getattr(lane, name).eq(self.i.p[name]) for name in ("places", *self.widths.coarser)]
             for name in self.widths.element.members:
                 inner.d.comb += getattr(lane, name).eq(self.i.p.elements[k][name])
                 inner.d.comb += self.o.p[k][name].eq(getattr(lane, f"o_{name}"))

@@ -45,13 +45,15 @@ class LazyUpdate(Component):
                 {
                     "exp": EXPONENT,
                     "change_exp": EXPONENT,
+                    **self.widths.coarser,
                     "active": self.lanes,
                     "elements": data.ArrayLayout(self.widths.element, self.lanes),
                     "increments": data.ArrayLayout(self.widths.increment, self.lanes),
                 }
             )
         ),
-        "A beat: ``exp`` and ``change_exp``, the exponents of the weights and of the update; ``active``, a bit per "
+        "A beat: ``exp`` and ``change_exp``, the exponents of the weights and of the update; ``coarser``, by how many "
+        "bits the point of the accumulators lies higher, if it may; ``active``, a bit per "
         "lane that holds an element; ``elements``, weights and accumulators; ``increments``, updates and their "
         "noise.",
     )
@@ -93,12 +95,16 @@ class LazyUpdate(Component):
         m = Module()
         beat, widths, wait = self.i.p, self.widths, 1 + UpdateLane.WAIT
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.LATENCY, "valid", reset_less=False))
-        raw = register(m, raw_places(widths, beat.exp, beat.change_exp), "raw")
+        coarser = beat.coarser if widths.coarser_max else 0
+        raw = register(m, raw_places(widths, beat.exp, beat.change_exp, coarser), "raw")
         places = register(m, limited_places(widths, raw), "places")
         limit = delay(m, growth_limit(widths, beat.exp), wait, "limit")
+        lifts = delay(m, coarser, wait, "coarser") if widths.coarser_max else None
         needs = []
         for k in range(self.lanes):
             m.submodules[f"lane{k}"] = lane = UpdateLane(widths)
+            if widths.coarser_max:
+                m.d.comb += lane.coarser.eq(lifts)
             for name in widths.increment.members:
                 m.d.comb += getattr(lane, name).eq(register(m, beat.increments[k][name], f"{name}_{k}"))
             for name in widths.element.members:

@@ -19,14 +19,28 @@ def split(value, shift):
     return value[shift:].as_signed(), up, Cat(low, up).as_signed()
 
 
+def lifted(widths: LazyWidths, value, coarser):
+    """An accumulator whose point lies ``coarser`` bits higher, on the lowest point; exact."""
+    if not widths.coarser_max:
+        return value
+    return Array(value << k for k in range(widths.coarser_max + 1))[coarser].as_value().as_signed()
+
+
+def lowered(widths: LazyWidths, rest, coarser):
+    """An accumulator whose point lies ``coarser`` bits higher, of one on the lowest point; exact."""
+    if not widths.coarser_max:
+        return rest
+    return Array(rest >> k for k in range(widths.coarser_max + 1))[coarser]
+
+
 def outside(value, limit):
     """Bit that is set if a signed number is outside of ``-limit .. limit``."""
     return (value > limit) | (value < -limit)
 
 
-def raw_places(widths: LazyWidths, exp, change_exp):
+def raw_places(widths: LazyWidths, exp, change_exp, coarser):
     """Places that an update is to be shifted right, not limited; see :attr:`LazyWidths.places_max`."""
-    return exp - change_exp + (widths.accumulator.bits - widths.shift)
+    return exp - change_exp + coarser + (widths.accumulator.bits - widths.shift)
 
 
 def limited_places(widths: LazyWidths, raw):

@@ -9,7 +9,7 @@ from amaranth import *
 from concord.spec.formats import Rounding
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.stages import delay, register
-from concord_rtl.pipe.integers.lazy.steps import outside, shifted, split
+from concord_rtl.pipe.integers.lazy.steps import lifted, lowered, outside, shifted, split
 from concord_rtl.pipe.integers.lazy.widths import LazyWidths
 
 #: Bits of the shift that are left for the second of its two stages, and for the second step in that.
@@ -48,6 +48,11 @@ class UpdateLane(Component):
     weight = Input(lambda self: self.widths.element.members["weight"], "Weight, ``WAIT`` cycles after the update.")
     acc = Input(lambda self: self.widths.element.members["acc"], "Accumulator, likewise.")
     limit = Input(lambda self: range(self.widths.growth_max + 1), "By how much the block can grow, likewise.")
+    coarser = Input(
+        lambda self: range(self.widths.coarser_max + 1),
+        "By how many bits the point of the accumulator lies higher, likewise; only where it may.",
+        when=lambda self: self.widths.coarser_max,
+    )
     o_weight = Output(lambda self: self.widths.element.members["weight"], "New weight.")
     o_acc = Output(lambda self: self.widths.element.members["acc"], "New accumulator.")
     refused = Output(1, "A part of the update was refused, step 1 or the greatest exponent.")
@@ -130,10 +135,11 @@ class UpdateLane(Component):
         """Two cycles, or four: what reaches the weight, unless that would leave its range."""
         widths = self.widths
         weight = delay(m, self.weight, 2, "weight")
-        quotient, up, rest = split(held, widths.shift)
+        coarser = delay(m, self.coarser, 2, "coarser") if widths.coarser_max else None
+        quotient, up, rest = split(lifted(widths, held, coarser), widths.shift)
         moved = Signal(signed(widths.moved_bits), reset_less=True)
         m.d.sync += moved.eq(weight + quotient + up)
-        rest = register(m, rest, "rest")
+        rest = register(m, lowered(widths, rest, coarser), "rest")
 
         beyond = outside(moved, widths.weight.q_max)
         late = self.LATENCY - self.WAIT - 4

@@ -28,11 +28,15 @@ class LazyWidths:
         Their lazy accumulators; ``rounding`` is that of the updates.
     change : TrainingFormat
         Updates.
+    coarser_max : int
+        Bits by which the point of the accumulators of a block may lie higher, as an input of the units says; 0: there
+        is no such input.
 
     Raises
     ------
     ValueError
-        If training does not have these formats together, or blocks do not grow.
+        If training does not have these formats together, blocks do not grow, or one might have to grow by more than 1
+        where points may lie higher.
     TypeError
         If one is no format.
     """
@@ -40,6 +44,7 @@ class LazyWidths:
     weight: TrainingFormat = field(default_factory=lambda: TrainingFormat(8))
     accumulator: AccumulatorFormat = field(default_factory=AccumulatorFormat)
     change: TrainingFormat = field(default_factory=lambda: TrainingFormat(32))
+    coarser_max: int = 0
 
     def __post_init__(self) -> None:
         for name, kind in (("weight", TrainingFormat), ("accumulator", AccumulatorFormat), ("change", TrainingFormat)):
@@ -48,6 +53,8 @@ class LazyWidths:
         TrainingFormats(weight=self.weight, accumulator=self.accumulator, intermediate=self.change)
         if not self.accumulator.growth:
             raise ValueError("accumulator must have growth = True: the hardware has no other rule for large weights")
+        if self.coarser_max and not (0 < self.coarser_max < self.shift and self.growth_max == 1):
+            raise ValueError(f"coarser_max must be less than {self.shift}, and 0 with growth by more than 1")
 
     @property
     def shift(self) -> int:
@@ -72,17 +79,17 @@ class LazyWidths:
     @property
     def moved_bits(self) -> int:
         """Bits of a carry to a weight in front of it: what it may come to before it is too large."""
-        carry = (self.accumulator.q_max + (1 << self.shift) // 2) >> self.shift
+        carry = ((self.accumulator.q_max << self.coarser_max) + (1 << self.shift) // 2) >> self.shift
         return (self.weight.q_max + carry).bit_length() + 1
 
     @property
     def total_bits(self) -> int:
-        """Bits of a weight and its accumulator on a common point."""
+        """Bits of a weight and its accumulator on the lowest common point."""
         return self._total_max.bit_length() + 1
 
     @property
     def _total_max(self) -> int:
-        return (self.weight.q_max << self.shift) + self.accumulator.q_max
+        return (self.weight.q_max << self.shift) + (self.accumulator.q_max << self.coarser_max)
 
     def fitting(self, places: int) -> int:
         """Greatest magnitude of weight and accumulator together whose weight is in range after growth by ``places``."""
@@ -98,6 +105,11 @@ class LazyWidths:
     def element(self) -> data.StructLayout:
         """A weight and its accumulator as they stand in a memory."""
         return data.StructLayout({"weight": signed(self.weight.bits), "acc": signed(self.accumulator.bits)})
+
+    @property
+    def coarser(self) -> dict[str, range]:
+        """Member of a beat that says how much higher the point lies, if it may."""
+        return {"coarser": range(self.coarser_max + 1)} if self.coarser_max else {}
 
     @property
     def increment(self) -> data.StructLayout:

@@ -26,10 +26,12 @@ def beats_of(widths, block, lanes):
         activity(block.count, lanes),
         strict=True,
     )
-    return [
-        {"exp": block.exp, "change_exp": block.change_exp, "active": active, "elements": pairs, "increments": updates}
-        for pairs, updates, active in parts
-    ]
+    whole = {"exp": block.exp, "change_exp": block.change_exp, **coarser_of(widths, block)}
+    return [whole | {"active": active, "elements": pairs, "increments": updates} for pairs, updates, active in parts]
+
+
+def coarser_of(widths, block):
+    return {"coarser": block.coarser} if widths.coarser_max else {}
 
 
 def streamed(dut, beats, stalls, read):
@@ -97,15 +99,13 @@ def check(widths, blocks, lanes, stalls):
         exact = list(zip(want.weight.tolist(), want.acc.tolist(), strict=True))
         assert need or found == exact, f"block {n}: {block}"
         if need:
-            grown.append((places, found, exact))
+            grown.append(({"places": places, **coarser_of(widths, block)}, found, exact))
         seen["refused"] += sum(refused)
         seen["vanished"] += sum(vanished)
         seen["grown"] += places > 0
         seen["ended"] += need.bit_count() > places
     inputs = [
-        {"places": places, "elements": beat}
-        for places, found, _ in grown
-        for beat in elements(*zip(*found, strict=True), lanes)
+        places | {"elements": beat} for places, found, _ in grown for beat in elements(*zip(*found, strict=True), lanes)
     ]
     if inputs:
         second, _ = streamed(LazyGrowth(widths, lanes), inputs, stalls, pairs)
