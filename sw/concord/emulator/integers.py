@@ -265,8 +265,8 @@ class IntegerUnit(IntegerMachine):
         z, x, _, coarser = registers.update
         acc = memories.wide[access.accumulators].view(np.int16).astype(np.int64)
         within(weight, WEIGHT.bits), within(acc, ACCUMULATOR_BITS)
-        flat = (part.reshape(1, -1) for part in (weight, acc, change))
-        after = updated(*flat, registers, z, x, coarser)
+        block = weight.reshape(1, -1), acc.reshape(1, -1), change.reshape(1, -1)
+        after = updated(*block, registers, z, x, coarser)
         _training_exponent(int(after.exp[0]))
         self.grown.append(bool(after.grown[0]))
         new = after.weight.reshape(weight.shape)
