@@ -6,12 +6,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from concord.spec.operations import Op
 from concord.spec.presets import ECP5_85F, TINY
 from concord_boards import board_named
 from concord_rtl.build import main
 from concord_rtl.families import ECP5, ICE40
 from concord_rtl.flow import area
 from concord_rtl.mvm.row import Row
+from support.integer_contents import EVERYTHING_85F
 
 
 def test_configurations_by_width():
@@ -21,6 +23,11 @@ def test_configurations_by_width():
     assert (small, least.acc_register, least.acc_width) == (24, 24, 24)
     assert least.acc_frac == ECP5_85F.acc_frac
     assert list(area.narrowed(TINY, [99])) == [(62, TINY)]
+
+
+def test_narrower_registers_have_no_integer_chains():
+    ((_, narrow),) = area.narrowed(EVERYTHING_85F, [50])
+    assert narrow.acc_register == 50 and not narrow.has(Op.I_RUN) and narrow.has(Op.M_WR) and narrow.has(Op.VV_SCALE)
 
 
 @pytest.mark.parametrize("width", [15, -44])
