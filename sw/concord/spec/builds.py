@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from concord.spec.devices import ICE40_DEVICES
+from concord.spec.devices import ECP5_BITSTREAM, ICE40_BITSTREAM, ICE40_DEVICES
 
 #: The file of the records.
 FILE = Path(__file__).with_name("builds.toml")
@@ -89,8 +89,8 @@ class Build:
     @property
     def file(self) -> Path:
         """The bitstream in the package, packed with xz, whether there is one or not."""
-        suffix = ".bin" if self.board in ICE40_DEVICES else ".bit"
-        return FOLDER / f"{'-'.join(self.key)}{suffix}.xz"
+        ending = ICE40_BITSTREAM if self.board in ICE40_DEVICES else ECP5_BITSTREAM
+        return FOLDER / f"{'-'.join(self.key)}.{ending}.xz"
 
     @property
     def rated_hz(self) -> int:

@@ -48,3 +48,6 @@ ECP5_DEVICES = {
 ICE40_DEVICES = {"icebreaker": FpgaDevice(5280, 8, 30, 4)}
 #: Devices of all boards.
 DEVICES = ECP5_DEVICES | ICE40_DEVICES
+
+#: Endings of the names of bitstreams.
+ECP5_BITSTREAM, ICE40_BITSTREAM = "bit", "bin"

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from concord.spec.devices import ECP5_BITSTREAM
 from concord_rtl.families.ecp5.carry_chains import shorten
 from concord_rtl.families.ecp5.gates import MODELS
 from concord_rtl.families.ecp5.pll import Ecp5Pll, Ecp5UsbPll, ecp5_pll
@@ -37,7 +38,7 @@ class _Ecp5(Family):
     synthesis = "synth_ecp5"
     constraints = FileOption("lpf", "--lpf")
     placed = FileOption("config", "--textcfg")
-    bitstream = "bit"
+    bitstream = ECP5_BITSTREAM
     #: The first router of nextpnr goes on without an end on a full device; the second one negotiates all nets at once,
     #: and takes those up again that miss the target.
     router = ("--router", "router2", "--tmg-ripup")

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from concord.spec.devices import ICE40_BITSTREAM
 from concord.spec.memmap import RegionId
 from concord_rtl.families.family import Family, FileOption, Target
 from concord_rtl.families.geometry import Geometry
@@ -59,7 +60,7 @@ class _Ice40(Family):
     synthesis = _synthesis()
     constraints = FileOption("pcf", "--pcf")
     placed = FileOption("asc", "--asc")
-    bitstream = "bin"
+    bitstream = ICE40_BITSTREAM
     resources: ClassVar = {"LC": "ICESTORM_LC", "DSP": "ICESTORM_DSP", "EBR": "ICESTORM_RAM", "SPRAM": "ICESTORM_SPRAM"}
     not_counted: ClassVar = dict.fromkeys(("ICESTORM_DSP", "ICESTORM_RAM", "ICESTORM_SPRAM"), "setup, taken as 0.1 ns")
     fullest = 0.99
