@@ -17,7 +17,7 @@ from concord.program.access import Access
 from concord.spec import isa
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.isa import Mem, MvMode, Op
-from concord.spec.operations import INTEGER_OPS, SCALING_OPS
+from concord.spec.operations import INTEGER_OPS
 
 #: Corners of wide values, and of blocks.
 WIDE = ("+0", "-0", "subnormal", "normal", "greatest", "+inf", "-inf", "nan")
@@ -68,7 +68,7 @@ def required(config):
     found |= {("address step", who, axis, sign) for who in ("source", "operand", "target")
               for axis in ("row", "inner", "outer") for sign in "-0+"}  # fmt: skip
     found |= {("order", "reads what it writes")}
-    left_out = INTEGER_OPS if config.code_scaling else (*INTEGER_OPS, *SCALING_OPS)
+    left_out = [op for op in Op if op in INTEGER_OPS or not config.has(op)]
     forms = [form for form in isa.FORMS.values() if form.op not in left_out]
     found |= {("control", form.mnemonic) for form in forms if not form.is_chain}
     found |= {("loops", f"{depth} deep") for depth in range(1, min(config.loop_levels, 3) + 1)}
