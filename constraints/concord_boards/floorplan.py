@@ -5,29 +5,32 @@ are used, the operands and products of a row then cross the device.
 
 Multipliers are in three rows of the device, block RAMs in four, each in thirteen groups of four. Two matrix rows get
 four groups of each, one above the other: three pairs of them share a row of multipliers. The multifunction units, which
-exchange vectors with all rows, have the place in the middle, and the vector memories are beside it.
+exchange vectors with all rows, have a place in the middle, and the vector memories are beside it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, product
 
 #: Columns at which the groups begin, and those of the multipliers and block RAMs within one.
 GROUPS = (4, 13, 22, 31, 40, 49, 58, 69, 78, 87, 96, 105, 114)
 MULTIPLIERS, BLOCK_RAMS = (0, 1, 4, 5), (0, 2, 4, 6)
 #: Groups of a third of the device.
 _LEFT, _MIDDLE, _RIGHT = range(4), range(4, 8), range(8, 12)
-#: For every two matrix rows their groups, and its rows of multipliers and of block RAMs.
+#: For every two matrix rows their groups, and its rows of multipliers and of block RAMs: of rows that share their
+#: multipliers, and of rows whose lanes are in memories of their own, which are nearer to their multipliers.
 _PAIRS = (
     (_LEFT, 10, 22), (_MIDDLE, 10, 22), (_RIGHT, 10, 22), (_RIGHT, 34, 46), (_LEFT, 34, 46),
     (_LEFT, 58, 82), (_MIDDLE, 58, 82), (_RIGHT, 58, 82),
 )  # fmt: skip
-#: Groups, and rows of multipliers and of block RAMs, of the multifunction units.
-_UNITS = (_MIDDLE, 34, 46)
-#: Row of the vector memories, the groups that they may have, and their names.
-_VECTOR_ROW, _VECTOR_GROUPS = 70, 12
+_LANES = (
+    (_LEFT, 10, 22), (_MIDDLE, 10, 22), (_RIGHT, 10, 22), (_RIGHT, 34, 46), (_LEFT, 34, 46),
+    (_LEFT, 58, 70), (_MIDDLE, 34, 46), (_RIGHT, 58, 70),
+)  # fmt: skip
+#: Groups that the vector memories may have, and their names.
+_VECTOR_GROUPS = 12
 _NARROW, _WIDE = (rf"core\.core\.{memory}\.bank0\.column(\d+)" for memory in ("narrow", "wide"))
 
 
@@ -41,89 +44,78 @@ def block_rams(groups: Iterable[int], row: int) -> list[str]:
     return [f"X{GROUPS[group] + k}/Y{row}/EBR{k // 2}" for group in groups for k in BLOCK_RAMS]
 
 
-def _vectors(narrow: int, wide: int) -> tuple[list[str], list[str]]:
-    """Sites of so many columns of the vector memories, evenly mixed, in as few groups in the middle as hold them."""
-    columns = narrow + wide
-    groups = min(-(-columns // len(BLOCK_RAMS)), _VECTOR_GROUPS)
-    first = (_VECTOR_GROUPS - groups) // 2
-    sites = block_rams(range(first, first + groups), _VECTOR_ROW)
-    step = max(2, round(columns / max(1, narrow)))
-    of_narrow = range((step - 1) // 2, len(sites), step)
-    return [sites[k] for k in of_narrow], [site for k, site in enumerate(sites) if k not in of_narrow]
-
-
-#: Multipliers in the place of the units.
-_MIDDLE_MULTIPLIERS = multipliers(*_UNITS[:2])
-_HALF = len(_MIDDLE_MULTIPLIERS) // 2
 #: Patterns of names of cells, and the sites of those that match, in the order of the numbers in their names.
 Rules = Iterator[tuple[str, Sequence[str]]]
 
 
-def pairs() -> Rules:
+def pairs(names: Sequence[str]) -> Rules:
     """Rules of rows that share their multipliers. Columns of both take turns, as lanes lie from left to right."""
     for pair, (groups, dsp, ram) in enumerate(_PAIRS):
         yield rf"core\.core\.pipe\.mvm\.pair{pair}\.mul(\d+)\.shared\.mult", multipliers(groups, dsp)
         for row in range(2):
             name = rf"core\.core\.matrix\.row{2 * pair + row}\.bank0\.column(\d+)"
             yield name, block_rams(groups, ram)[row::2]
-    yield from _units(_MIDDLE_MULTIPLIERS)
+    yield from _units(multipliers(_MIDDLE, 34), block_rams(_MIDDLE, 46))
+    columns = [len(_matching(kind, names)) for kind in (_NARROW, _WIDE)]
+    yield from zip((_NARROW, _WIDE), _vectors(*columns), strict=True)
 
 
-def _rows(columns: str) -> Rules:
-    """Rules of rows with a multiplier for each product, whose columns of memory have names that end like this."""
-    for pair, (groups, dsp, ram) in enumerate(_PAIRS):
+def lanes(names: Sequence[str]) -> Rules:
+    """Rules of rows whose lanes are in memories of their own, side by side, and of all that codes and training need."""
+    for pair, (groups, dsp, ram) in enumerate(_LANES):
         for row in range(2):
-            number = 2 * pair + row
-            yield rf"core\.core\.pipe\.mvm\.row{number}\.mul(\d+)\.mult", multipliers(groups, dsp)[row::2]
-            yield rf"core\.core\.matrix\.row{number}\.{columns}", block_rams(groups, ram)[row::2]
-    yield from _units(_MIDDLE_MULTIPLIERS[:_HALF])
+            number, half = 2 * pair + row, groups[2 * row :][:2]
+            yield rf"core\.core\.pipe\.mvm\.row{number}\.mul(\d+)\.mult", multipliers(half, dsp)
+            name = rf"core\.core\.matrix\.row{number}\.lane(\d+)\.bank0\.column(\d+)"
+            yield name, block_rams(half, ram)
+    middle = multipliers(_MIDDLE, 58)
+    yield from _units(middle[:8], block_rams((5,), 70))
+    for k, (unit, part) in enumerate(product((r"engine\.lane", r"mfu0\.scale_"), ("low", "high"))):
+        yield rf"core\.core\.pipe\.{unit}(\d+)\.{part}\.mult", middle[8 + k :: 4]
+    yield r"core\.core\.program\.bank0\.column(\d+)", block_rams((4,), 70)
+    inner = block_rams((6, 7), 70)
+    yield r"core\.core\.pipe\.engine\.tensors\.tensors\.store(\d+)\.0\.(\d+)", inner[:3]
+    outer = block_rams(range(1, 12), 82)
+    mixed = outer[1::4]
+    yield _NARROW, [*mixed[:5], *inner[3:], *mixed[5:]]
+    yield _WIDE, [site for k, site in enumerate(outer) if k % 4 != 1]
 
 
-def codes() -> Rules:
-    """Rules of rows whose columns are in one memory, and of the multipliers that make codes of accumulators."""
-    yield from _rows(r"bank0\.column(\d+)")
-    for k, part in enumerate(("low", "high")):
-        yield rf"core\.core\.pipe\.mfu0\.scale_(\d+)\.{part}\.mult", _MIDDLE_MULTIPLIERS[_HALF + k :: 2]
+def _vectors(narrow: int, wide: int) -> tuple[list[str], list[str]]:
+    """Sites of so many columns of the vector memories, evenly mixed, in as few groups in the middle as hold them."""
+    columns = narrow + wide
+    groups = min(-(-columns // len(BLOCK_RAMS)), _VECTOR_GROUPS)
+    first = (_VECTOR_GROUPS - groups) // 2
+    sites = block_rams(range(first, first + groups), 70)
+    step = max(2, round(columns / max(1, narrow)))
+    of_narrow = range((step - 1) // 2, len(sites), step)
+    return [sites[k] for k in of_narrow], [site for k, site in enumerate(sites) if k not in of_narrow]
 
 
-def integers() -> Rules:
-    """Rules of rows whose lanes are in memories of their own, and of the multipliers of the integer engine."""
-    yield from _rows(r"lane(\d+)\.bank0\.column(\d+)")
-    for k, part in enumerate(("low", "high")):
-        yield rf"core\.core\.pipe\.engine\.lane(\d+)\.{part}\.mult", _MIDDLE_MULTIPLIERS[_HALF + k :: 2]
-
-
-def _units(sites: Sequence[str]) -> Rules:
-    """Rules of the multipliers of the multifunction units."""
+def _units(sites: Sequence[str], tables: Sequence[str]) -> Rules:
+    """Rules of the multipliers and tables of the multifunction units."""
     for unit in range(2):
         yield rf"core\.core\.pipe\.mfu{unit}\.mul_(\d+)\.multiplier\.mult", sites[unit::2]
-
-
-def _rules(rows: Callable[[], Rules], names: Sequence[str]) -> Rules:
-    """Rules of the matrix rows and all multipliers, tables, and the vector memories."""
-    yield from rows()
-    groups, _, ram = _UNITS
     for unit in range(2):
-        tables = rf"core\.core\.pipe\.mfu{unit}\.tables\.table_(\d+)\.bank0\.column(\d+)"
-        yield tables, block_rams(groups, ram)[unit::2]
-    yield from zip((_NARROW, _WIDE), _vectors(*(len(_matching(kind, names)) for kind in (_NARROW, _WIDE))), strict=True)
+        name = rf"core\.core\.pipe\.mfu{unit}\.tables\.table_(\d+)\.bank0\.column(\d+)"
+        yield name, tables[unit::2]
 
 
-def places(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[str, str]:
+def places(names: Iterable[str], rows: Callable[[Sequence[str]], Rules] = pairs) -> dict[str, str]:
     """Sites by name of a cell, for those of the cells that have one.
 
     A kind of cells of which there are more than sites is left to the placer.
     """
     names = list(names)
     places: dict[str, str] = {}
-    for pattern, sites in _rules(rows, names):
+    for pattern, sites in rows(names):
         cells = _matching(pattern, names)
         if len(cells) <= len(sites):
             places |= dict(zip(cells, sites, strict=False))
     return places
 
 
-def sites(names: Iterable[str], rows: Callable[[], Rules]) -> dict[str, str]:
+def sites(names: Iterable[str], rows: Callable[[Sequence[str]], Rules]) -> dict[str, str]:
     """Sites by name of a cell, for the cells of a whole netlist that have one, as :func:`places` gives them.
 
     Raises
@@ -132,7 +124,7 @@ def sites(names: Iterable[str], rows: Callable[[], Rules]) -> dict[str, str]:
         If the netlist has no cell of some kind: cells with other names would be placed anywhere.
     """
     names = list(names)
-    for pattern, _ in _rules(rows, names):
+    for pattern, _ in rows(names):
         if not _matching(pattern, names):
             raise ValueError(f"cells of the netlist must have names like {pattern}, and none has")
     return places(names, rows)
@@ -144,7 +136,7 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(matches, key=lambda match: tuple(map(int, match.groups())))]
 
 
-def all_sites(rows: Callable[[], Rules] = pairs) -> list[str]:
+def all_sites(rows: Callable[[Sequence[str]], Rules] = pairs) -> list[str]:
     """Every site that a cell can be given."""
-    vectors = block_rams(range(_VECTOR_GROUPS), _VECTOR_ROW)
-    return [*chain.from_iterable(sites for _, sites in _rules(rows, [])), *vectors]
+    vectors = block_rams(range(_VECTOR_GROUPS), 70) if rows is pairs else []
+    return [*chain.from_iterable(sites for _, sites in rows([])), *vectors]

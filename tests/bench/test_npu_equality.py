@@ -71,7 +71,7 @@ def test_the_command(few, monkeypatch, tmp_path):
     assert result.exit_code == 0, result.output
     words = " ".join(result.output.split())
     assert "2, 40 samples, batch 32" in words and "39,444, none different" in words
-    (tmp_path / "half.toml").write_text('preset = "ecp5-85f-train"\nlanes = 4\n')
+    (tmp_path / "half.toml").write_text('preset = "ecp5-85f"\nlanes = 4\n')
     options = ["--on", "emulator", "--epochs", "1", "--config", str(tmp_path / "half.toml")]
     result = CliRunner().invoke(npu_equality.main, options)
     assert result.exit_code == 0 and "32,447" in result.output and "(half)" in result.output

@@ -8,8 +8,9 @@ import pytest
 from concord.compiler.lowering.lowered import Unsupported
 from concord.host.rates import Rates, spoken
 from concord.spec.boards import BOARD_SPECS
+from concord.spec.builds import in_brackets
 from concord.spec.devices import DEVICES
-from concord.spec.presets import PRESETS, TINY, presets_of
+from concord.spec.presets import PRESETS, TINY, note_of, presets_of
 from concord_bench import Results, published
 from concord_bench.networks import Measured
 from concord_bench.published import (
@@ -73,7 +74,7 @@ def test_the_rate_over_the_link_stands_before_that_of_the_core():
     assert row["best batch"] == "8.2 on ecp5-85f"
     assert [*row].index("in a batch") < [*row].index("core, per second")
     assert row["float"] == "0.8800" and row["m=8"] == "0.8750" and row["MACs busy"] == "50.0 %"
-    assert row["preset"] == config.name and row["MHz"] == f"{config.clock_hz / 1e6:g}"
+    assert row["preset"] == config.name and row["MHz"] == f"{config.clock_hz / 1e6:g}{in_brackets(note_of(config))}"
     assert row["cycles"] == "20,000" and row["RTL"] == "same"
 
 

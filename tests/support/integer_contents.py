@@ -22,7 +22,7 @@ TRAIN_WHOLE = TRAIN_SMALL.replace(
     matrix_depth=256, loop_levels=1,
 )  # fmt: skip
 TRAIN_LARGE = ECP5_85F.replace(
-    name="train-large", integer_chains=True, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
+    name="train-large", mfu_lanes=4, inbox=0, outbox=0, code_pages=1, narrow_depth=512, wide_depth=512,
     matrix_depth=512,
 )  # fmt: skip
 #: Everything, with the memories of a large preset.

@@ -14,6 +14,7 @@ from concord_rtl.core.implementation import Contents, implementation_of
 from concord_rtl.feeder.feeder import Feeder
 from concord_rtl.link.message_processor import MessageProcessor
 from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.register_slice import RegisterSlice
 from concord_rtl.parts.shapes import stream_of
 
 #: Reply bytes that wait for whatever carries them; also cuts the path of its handshake. None if element-serial.
@@ -52,8 +53,10 @@ class NpuTop(Component):
             wiring.connect(m, wiring.flipped(self.rx), messages.rx)
         else:
             m.submodules.requests = requests = SyncFIFOBuffered(width=8, depth=self.config.request_buffer)
+            m.submodules.bytes = bytes_ = RegisterSlice(8)  # a block RAM gives its word late in the cycle
             wiring.connect(m, wiring.flipped(self.rx), requests.w_stream)
-            wiring.connect(m, requests.r_stream, messages.rx)
+            wiring.connect(m, requests.r_stream, bytes_.i)
+            wiring.connect(m, bytes_.o, messages.rx)
         if not buffered:
             wiring.connect(m, messages.tx, wiring.flipped(self.tx))
         else:

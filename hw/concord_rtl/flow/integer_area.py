@@ -16,7 +16,7 @@ import concord_boards
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.operations import NEEDS, Op
-from concord.spec.presets import ECP5_85F_TRAIN
+from concord.spec.presets import ECP5_85F
 from concord_rtl.families import family_named
 from concord_rtl.flow.area import unit_cells
 from concord_rtl.flow.plan import PRESET, board_option, build_option, config_option, configuration
@@ -59,7 +59,7 @@ def _table(summary: dict[str, Any]) -> Table:
 
 @click.command("integers")
 @board_option
-@click.option("--preset", "preset_name", type=PRESET, help="Default: ecp5-85f-train.")
+@click.option("--preset", "preset_name", type=PRESET, help="Default: ecp5-85f.")
 @config_option
 @build_option
 def integers(board_name: str, preset_name: str | None, config_file: Path | None, build: Path) -> None:
@@ -69,7 +69,7 @@ def integers(board_name: str, preset_name: str | None, config_file: Path | None,
     python -m concord_bench shows.
     """
     board = concord_boards.board_named(board_name)
-    named = preset_name or (ECP5_85F_TRAIN.name if config_file is None else None)
+    named = preset_name or (ECP5_85F.name if config_file is None else None)
     config = configuration(board, named, None, config_file)
     if not config.has(Op.I_RUN):
         raise click.ClickException(f"preset must be one with {NEEDS[Op.I_RUN]}, not {config.name!r}")

@@ -77,7 +77,7 @@ class Target:
             return cls((presets.preset(preset),))
         board = DEFAULT_BOARD if board is None else board
         configs = presets.presets_of(board, preset)
-        return cls(tuple(config for config in configs if preset is not None or not config.training_only), board)
+        return cls(tuple(configs), board)
 
 
 def compile_for(request: CompileRequest, target: Target) -> Compilation:

@@ -180,11 +180,6 @@ def search(
     return _Search(graph, board, mantissas, judge, most, least_mhz, link, say).run()
 
 
-def placed(board: str) -> list[NpuConfig]:
-    """The presets of a board, without the one for training alone: configurations that were placed and routed for it."""
-    return [config for config in presets_of(board) if not config.training_only]
-
-
 class _Search:
     """The state of one search; parameters are those of :func:`search`."""
 
@@ -229,7 +224,7 @@ class _Search:
 
     def _of_presets(self) -> Iterator[Candidate]:
         """The presets of the board that hold the network."""
-        for config in placed(self.board):
+        for config in presets_of(self.board):
             wanted = config.act_mant in self.mantissas and config.clock_hz >= 1e6 * self.least_mhz
             if wanted and (candidate := self._compiled(config)) is not None:
                 yield candidate

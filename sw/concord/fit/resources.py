@@ -30,12 +30,12 @@ from concord.spec.presets import PRESETS
 ROW, LANE, PAIR, WINDOW, MFU_LANE, WRITE, WIDE_BIT, REST = 560, 39, 55, 9, 2320, 134, 16.2, 8400
 #: LUTs of 16 words of 4 bits in logic; of what makes codes in a lane: the multifunction unit with it, less the one
 #: without; and of what lets programs write the matrix memory of ``ecp5-85f``, after synthesis. They were not fitted.
-LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4, 450, 375
+LOGIC_RAM, LOGIC_RAM_WORDS, LOGIC_RAM_BITS, SCALE_LANE, MATRIX_WRITE = 6, 16, 4, 450, 406
 #: LUTs of the feeder, which REST counts and a configuration without an inbox has not: its part of ``ecp5-85f-256``.
 #: Of the integer engine a lane with its part of the lazy update and of the words, and the rest, from the engines with
 #: four lanes and with two (``python -m concord_rtl.build integers``, with ``--config``). A carry cell is two LUTs, a
 #: cell of LUT RAM six. All are counts after synthesis, and were not fitted.
-FEEDER, INTEGER_LANE, INTEGER_REST = 2830, 2620, 6520
+FEEDER, INTEGER_LANE, INTEGER_REST = 2830, 2920, 6330
 #: Records of builds with an ECP5.
 ECP5_BUILDS = tuple(build for build in BUILDS if build.board in ECP5_DEVICES)
 #: Share of the LUTs that short carry chains save: 3 % of ``ecp5-85f``, 7 % of ``ecp5-85f-256``.

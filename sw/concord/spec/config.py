@@ -267,11 +267,6 @@ class NpuConfig:
         return self.matrix_depth // self.steps * self.rows
 
     @property
-    def training_only(self) -> bool:
-        """True for an NPU with integer chains and no feeder, which networks get only where it is named."""
-        return self.integer_chains and self.inbox == 0
-
-    @property
     def matrix_wraps(self) -> bool:
         """True if a product can go on with the first word of the matrix memory after the last one."""
         return self.matrix_depth == 1 << MATRIX_ADDR_BITS

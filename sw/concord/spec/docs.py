@@ -24,7 +24,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import ExponentMode, Flag, Rounding
 from concord.spec.memmap import REGISTERS, regions
-from concord.spec.presets import ECP5_85F, ECP5_85F_TRAIN, PRESETS
+from concord.spec.presets import ECP5_85F, PRESETS
 from concord.spec.rules import ProgramRule
 
 #: Pages with generated tables.
@@ -139,7 +139,7 @@ def region_list() -> str:
     kinds = {(True, True): "read, write", (True, False): "read", (False, True): "write"}
     rows = [
         (int(r.id), f"`{r.id.name}`", kinds[r.readable, r.writable], "yes" if r.live else "no", r.doc)
-        for r in regions(ECP5_85F_TRAIN.replace(inbox=ECP5_85F.inbox)).values()
+        for r in regions(ECP5_85F).values()
     ]
     return _table(("region", "name", "access", "while running", "content"), rows)
 

@@ -26,18 +26,18 @@ ECP5_25F = NpuConfig(
     clock_hz=BOARD_SPECS["ulx3s-25f"].clock_hz,
     board="ulx3s-25f",
 )  # fmt: skip
-#: Networks in block floating point and on codes of 8 bits, and products of two tensors.
+#: Everything: networks in block floating point and on codes of 8 bits, products of two tensors, and training.
 ECP5_85F = NpuConfig(
-    name="ecp5-85f", native=16, lanes=8, mfu_lanes=4, matrix_depth=2048, narrow_depth=2048, wide_depth=1024,
-    program_depth=1024, table_depth=1024, table_slots=8, inflight=32, request_buffer=4096, inbox=2048, outbox=2048,
-    code_pages=4, code_scaling=True, writable_matrix=True,
+    name="ecp5-85f", native=16, lanes=8, mfu_lanes=2, matrix_depth=2048, narrow_depth=2048, wide_depth=2048,
+    program_depth=1024, table_depth=1024, table_slots=8, inflight=16, request_buffer=4096, inbox=2048, outbox=2048,
+    code_pages=4, code_scaling=True, writable_matrix=True, integer_chains=True,
     clock_hz=rated_hz("ulx3s-85f", "ecp5-85f"),
     board="ulx3s-85f",
 )  # fmt: skip
-#: Two products per multiplier, a native vector of them in one cycle, and windows of 3 x 3 that slide.
+#: For inference alone: two products per multiplier, a native vector of them in one cycle, windows of 3 x 3 that slide.
 ECP5_85F_256 = ECP5_85F.replace(
-    name="ecp5-85f-256", lanes=16, matrix_depth=1024, wide_depth=2048, program_depth=512, window_taps=9,
-    request_buffer=8192, code_scaling=False, writable_matrix=False,
+    name="ecp5-85f-256", lanes=16, mfu_lanes=4, matrix_depth=1024, program_depth=512, window_taps=9, inflight=32,
+    request_buffer=8192, code_scaling=False, writable_matrix=False, integer_chains=False,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
 #: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
@@ -48,19 +48,11 @@ ECP5_85F_MLP = ECP5_85F_256.replace(
     window_taps=0,
     clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-mlp"),
 )
-#: For training on the NPU: integer chains, and memories for a network of three layers of some ten thousand weights.
-ECP5_85F_TRAIN = ECP5_85F.replace(
-    name="ecp5-85f-train", mfu_lanes=2, integer_chains=True, code_scaling=False, writable_matrix=False,
-    wide_depth=2048, table_depth=256, inbox=0, outbox=0, code_pages=1,
-    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-train"),
-)  # fmt: skip
 
 #: The named configurations.
-PRESETS: dict[str, NpuConfig] = {
-    c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, ECP5_85F_TRAIN)
-}
+PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP)}
 #: Presets that there were, and those that take their place.
-REMOVED = {"ecp5-85f-int8": "ecp5-85f"}
+REMOVED = {"ecp5-85f-int8": "ecp5-85f", "ecp5-85f-train": "ecp5-85f"}
 
 
 def note_of(config: NpuConfig) -> str:

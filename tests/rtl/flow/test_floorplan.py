@@ -9,6 +9,7 @@ from amaranth.back import rtlil
 from rich.console import Console
 
 from concord.spec.links import uart
+from concord.spec.multipliers import mfu_multipliers
 from concord_boards import board_named, floorplan
 from concord_boards.board import Placement
 from concord_rtl.core.top import NpuTop
@@ -32,7 +33,7 @@ def places_of_the_device():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [floorplan.pairs, floorplan.codes, floorplan.integers])
+@pytest.mark.parametrize("rows", [floorplan.pairs, floorplan.lanes])
 def test_every_site_is_there_and_given_once(rows):
     places, sites = places_of_the_device(), floorplan.all_sites(rows)
     assert len(places["MULT18"]) == 156 and len(places["EBR"]) == 208
@@ -64,8 +65,6 @@ def paths(unit, top, platform):
     [
         ("ecp5-85f-256", r"core\.(core\.(program|flags)|feeder)"),
         ("ecp5-85f", r"core\.(core\.(program|flags)|feeder)"),
-        pytest.param("ecp5-85f-mlp", r"core\.(core\.(program|flags)|feeder)", marks=pytest.mark.deep),
-        pytest.param("ecp5-85f-train", r"core\.core\.(program|flags)", marks=pytest.mark.deep),
     ],
 )
 def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset, others):
@@ -76,7 +75,7 @@ def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, pres
     names = [name for name in names if re.search(r"\.mult$|\.column\d+$", name)]
     sites = plan.flow.placement.sites
     found = sites(names)
-    units = (4 if plan.config.integer_chains or plan.config.code_scaling else 2) * plan.config.mfu_lanes
+    units = mfu_multipliers(plan.config) + (2 * plan.config.mfu_lanes if plan.config.integer_chains else 0)
     memories = sum(".matrix." in name for name in found), sum(".mult" in name for name in found)
     assert memories == (128, 128 + units)
     assert all(re.match(others, name) for name in {*names} - {*found})

@@ -26,7 +26,7 @@ def test_the_command_counts_them(monkeypatch, tmp_path):
         made.append(unit)
         return {"LUT4": len(made)}
 
-    names = list(integer_area.units(preset("ecp5-85f-train")))
+    names = list(integer_area.units(preset("ecp5-85f")))
     makes = {what: lambda what=what: SimpleNamespace(what=what) for what in names}
     monkeypatch.setattr(integer_area, "units", lambda config: makes)
     monkeypatch.setattr(integer_area, "unit_cells", unit_cells)
@@ -34,14 +34,14 @@ def test_the_command_counts_them(monkeypatch, tmp_path):
     assert found.exit_code == 0, found.output
     (path,) = tmp_path.glob("area/*/integers.json")
     summary = json.loads(path.read_text())
-    assert summary["of"] == "the integer engine of ecp5-85f-train on ulx3s-85f"
+    assert summary["of"] == "the integer engine of ecp5-85f on ulx3s-85f"
     assert [(row["what"], row["cells"]["LUT4"]) for row in summary["rows"]] == [(n, k + 1) for k, n in enumerate(names)]
     assert [unit.what for unit in made] == names and "integer engine" in found.output
 
 
 def test_the_units_are_those_of_a_file(monkeypatch, tmp_path):
     file, made = tmp_path / "half.toml", []
-    file.write_text('preset = "ecp5-85f-train"\nmfu_lanes = 4\n')
+    file.write_text('preset = "ecp5-85f"\nmfu_lanes = 4\n')
     monkeypatch.setattr(integer_area, "units", lambda config: made.append(config) or {})
     monkeypatch.setattr(integer_area, "_table", lambda summary: summary["of"])
     arguments = ["integers", "--board", "ulx3s-85f", "--config", str(file), "--build", str(tmp_path)]
@@ -49,11 +49,11 @@ def test_the_units_are_those_of_a_file(monkeypatch, tmp_path):
     found = CliRunner().invoke(main, arguments)
     assert found.exit_code == 0 and "the integer engine of half" in found.output
     assert made[0].mfu_lanes == 4
-    both = CliRunner().invoke(main, [*arguments, "--preset", "ecp5-85f-train"])
+    both = CliRunner().invoke(main, [*arguments, "--preset", "ecp5-85f"])
     assert both.exit_code == 1 and "--preset and --config must not be given together" in both.output
 
 
-@pytest.mark.parametrize("name", ["ecp5-85f", "tiny"])
+@pytest.mark.parametrize("name", ["ecp5-85f-256", "tiny"])
 def test_presets_without_integer_chains_are_refused(name, tmp_path):
     found = CliRunner().invoke(main, ["integers", "--board", "ulx3s-85f", "--preset", name, "--build", str(tmp_path)])
     assert found.exit_code == 1 and f"preset must be one with integer_chains, not '{name}'" in found.output

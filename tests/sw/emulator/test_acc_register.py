@@ -77,12 +77,12 @@ def test_machines(depthwise, bits):
     assert set(flags) == {1 << Flag.ACC_OVERFLOW} and len(flags) == np.count_nonzero(over)
 
 
-SMALL_85F = ECP5_85F.replace(narrow_depth=64, wide_depth=64, matrix_depth=256)
+SMALL_85F = ECP5_85F.replace(integer_chains=False, narrow_depth=64, wide_depth=64, matrix_depth=256)
 MACHINES = {
     "20 bits": CONFIGS[20],
     "24 bits": CONFIGS[24],
     "44 bits": TINY.replace(acc_width=30, acc_register=44, engines=2, lanes=4, mfu_lanes=1),
-    "ecp5-85f, 40 bits": ECP5_85F.replace(
+    "ecp5-85f, 40 bits": SMALL_85F.replace(
         acc_width=40, acc_register=40, narrow_depth=64, wide_depth=64, matrix_depth=256
     ),
     "12 bits": TINY.replace(act_mant=5, wgt_mant=5, acc_width=12, acc_register=12),

@@ -8,13 +8,13 @@ from concord.cycles import count
 from concord.fit.bounds import is_depthwise, least_cycles
 from concord.graph.ir import Node
 from concord.networks.window_steps import measured_steps
-from concord.spec.presets import ECP5_85F, UP5K
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, UP5K
 from support.compiled_nets import graph_of, perceptron
 
 CONFIGS = (
     ECP5_85F,
-    ECP5_85F.replace(lanes=16, mfu_lanes=2),
-    ECP5_85F.replace(lanes=16, mfu_lanes=8, window_taps=9),
+    ECP5_85F_256.replace(window_taps=0, mfu_lanes=2),
+    ECP5_85F_256.replace(mfu_lanes=8),
     UP5K.replace(wide_depth=2048, narrow_depth=2048),
 )
 
@@ -47,4 +47,4 @@ def test_depthwise():
     whole, separate = convolution(16, 1), convolution(16, 16)
     assert not is_depthwise(whole.nodes[0]) and is_depthwise(separate.nodes[0])
     assert least_cycles(separate, ECP5_85F) == 9 * 144
-    assert least_cycles(separate, ECP5_85F.replace(lanes=16, window_taps=9, mfu_lanes=8)) == 2 * 144
+    assert least_cycles(separate, ECP5_85F_256.replace(mfu_lanes=8)) == 2 * 144

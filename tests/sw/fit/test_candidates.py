@@ -15,7 +15,7 @@ from concord.program.allocator import CapacityError
 from concord.spec.blocks import LEAST_RAM_WORDS
 from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
-from concord.spec.presets import ECP5_85F, UP5K, presets_of
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, UP5K, presets_of
 from support.compiled_nets import graph_of, perceptron
 
 BOARD = "ulx3s-85f"
@@ -34,7 +34,7 @@ def rated(per_second, seconds=0.001, within=True, raw=True, **changes):
 
 def test_mantissas_that_are_as_wide_lose_as_much():
     search = searching()
-    plain = ECP5_85F.replace(writable_matrix=False)
+    plain = ECP5_85F.replace(writable_matrix=False, integer_chains=False)
     search.lost = [plain.replace(native=16, act_mant=7, wgt_mant=6)]
     for native, act, wgt, loses in (
         (16, 7, 6, True), (16, 6, 6, True), (16, 7, 5, True), (16, 8, 6, False), (16, 7, 7, False), (8, 7, 6, False),
@@ -90,7 +90,7 @@ def test_as_many_are_kept_as_are_wanted(monkeypatch):
 @pytest.mark.parametrize("missing", [-1, 0, 1, LEAST_RAM_WORDS - 1, LEAST_RAM_WORDS])
 def test_words_of_logic_are_fewer_than_a_memory(monkeypatch, missing):
     search, have = searching(), ECP5_85F.matrix_depth // 2
-    config = ECP5_85F.replace(matrix_depth=have)
+    config = ECP5_85F.replace(matrix_depth=have, integer_chains=False)
     monkeypatch.setattr(search, "_compiled", lambda deeper: deeper.matrix_depth)
     assert search._a_bit_deeper(config) is None
     search.race.refusals = [ConfigRefusal(config, CapacityError("small", {RegionId.MATRIX: (have, have + missing)}))]
@@ -183,6 +183,6 @@ def test_one_channel_is_no_depthwise_product():
     one, two = graph(1, 1), graph(2, 2)
     assert not is_depthwise(one.nodes[0]) and is_depthwise(two.nodes[0]) and not is_depthwise(graph(2, 1).nodes[0])
     assert least_cycles(one, ECP5_85F) == max(9 * 16 / ECP5_85F.macs, 16 / ECP5_85F.mfu_lanes)
-    slides = ECP5_85F.replace(lanes=16, mfu_lanes=8, window_taps=9)
+    slides = ECP5_85F_256.replace(mfu_lanes=8)
     assert least_cycles(two, slides) == max(32 / slides.rows, 32 / slides.mfu_lanes)
     assert least_cycles(two, ECP5_85F) == max(9 * 32 / ECP5_85F.rows, 32 / ECP5_85F.mfu_lanes)

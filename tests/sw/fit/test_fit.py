@@ -21,15 +21,18 @@ from concord.spec.boards import BOARD_SPECS
 from concord.spec.config_file import read_config
 from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
-from concord.spec.presets import UP5K, preset, presets_of
+from concord.spec.presets import UP5K, preset
 from support.commands import run, two_products
 from support.compiled_nets import graph_of, perceptron
+
+#: Candidates of the presets of a board.
+OF_PRESETS = candidates._Search._of_presets
 
 
 @pytest.fixture(autouse=True)
 def unplaced(monkeypatch):
     """Shapes alone are tried, and no presets beside them."""
-    monkeypatch.setattr("concord.fit.candidates.placed", lambda board: [])
+    monkeypatch.setattr("concord.fit.candidates._Search._of_presets", lambda search: iter(()))
 
 
 @pytest.fixture
@@ -285,18 +288,16 @@ def test_a_slower_core_is_tried_where_inputs_do_not_travel_raw(monkeypatch):
 @pytest.mark.slow
 def test_presets_of_the_board_take_part(monkeypatch):
     """With the clock of their bitstreams, and under their names."""
-    monkeypatch.setattr(
-        "concord.fit.candidates.placed", lambda board: [c for c in presets_of(board) if not c.training_only]
-    )
+    monkeypatch.setattr("concord.fit.candidates._Search._of_presets", OF_PRESETS)
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4),))
     found = search(perceptron(40, 16, 8), "ulx3s-85f").candidates
     presets = {one.config.name: one for one in found if one.is_preset}
-    assert set(presets) == {"ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"} and len(found) == 4
+    assert set(presets) == {"ecp5-85f-256", "ecp5-85f"} and len(found) == 3
     for name, one in presets.items():
         assert one.config == preset(name) and one.rates.clock_hz == preset(name).clock_hz
         assert one.text("ulx3s-85f") == f"preset {name}"
     fast = search(perceptron(40, 16, 8), "ulx3s-85f", least_mhz=74).candidates
-    assert {one.config.name for one in fast if one.is_preset} == {"ecp5-85f-256", "ecp5-85f-mlp"}
+    assert {one.config.name for one in fast if one.is_preset} == {"ecp5-85f-256"}
 
 
 @pytest.mark.slow

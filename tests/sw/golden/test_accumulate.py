@@ -11,7 +11,7 @@ from concord.spec.presets import ECP5_85F, PRESETS, TINY
 from support import naive
 
 #: Sums of some 70 bits: just too many for int64.
-_PLAIN = ECP5_85F.replace(code_scaling=False, writable_matrix=False)
+_PLAIN = ECP5_85F.replace(integer_chains=False, writable_matrix=False, code_scaling=False)
 OVER_64 = _PLAIN.replace(act_mant=12, wgt_mant=12, wgt_exp_max=8)
 WIDEST = _PLAIN.replace(
     act_mant=12, wgt_mant=16, act_exp_min=-24, wgt_exp_min=-31, wgt_exp_max=8, acc_width=100, max_terms=4096

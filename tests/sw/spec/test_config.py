@@ -181,7 +181,7 @@ def test_the_fingerprint_covers_serial():
 
 
 def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
-    chains = PRESETS["ecp5-85f-train"].replace(inbox=2048)
+    chains = PRESETS["ecp5-85f"]
     config = chains.replace(integer_chains=False)
     assert chains.fingerprint != config.fingerprint
     assert set(regions(chains)) == {*CORE_REGIONS, *FEEDER_REGIONS, *INTEGER_REGIONS} == set(RegionId)
@@ -197,17 +197,11 @@ def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
     ],
 )
 def test_what_integer_chains_need(name, value, rule):
-    config = PRESETS["ecp5-85f-train"]
+    config = PRESETS["ecp5-85f"]
     with pytest.raises(ValueError, match=f"^{name} must be {rule}, not {value}$"):
         config.replace(**{name: value})
     with pytest.raises(ValueError, match=r"^native must be at least 8 with integer_chains, not 4$"):
         TINY.replace(integer_chains=True)
-
-
-def test_networks_get_an_npu_with_a_feeder_beside_integer_chains():
-    assert ECP5_85F.replace(integer_chains=True).training_only is False
-    assert ECP5_85F.replace(integer_chains=True, inbox=0, outbox=0).training_only
-    assert {name for name, config in PRESETS.items() if config.training_only} <= {"ecp5-85f-train"}
 
 
 def test_fingerprints_are_stable():
@@ -223,7 +217,7 @@ def test_difference_is_readable():
 
 @pytest.mark.parametrize(("name", "reason"), REMOVED.items())
 def test_parameters_that_were_removed_are_named_with_what_to_do(name, reason):
-    config = PRESETS["ecp5-85f-train"]
+    config = PRESETS["ecp5-85f"]
     assert NpuConfig.from_dict(config.to_dict() | {name: False}) == config, "as folders from before have it"
     with pytest.raises(ValueError, match=f"^{name} must be left out: it was removed, and {reason}$"):
         NpuConfig.from_dict(config.to_dict() | {name: True})
@@ -240,7 +234,7 @@ def test_dictionaries_come_back():
 
 def test_presets_by_name():
     assert preset("tiny") is TINY
-    with pytest.raises(ValueError, match=r"^preset must be one of tiny, .*, ecp5-85f-train, not 'huge'$"):
+    with pytest.raises(ValueError, match=r"^preset must be one of tiny, .*, ecp5-85f-mlp, not 'huge'$"):
         preset("huge")
 
 

@@ -78,7 +78,7 @@ def test_the_npu_can_be_chosen(plan):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (("--on", "emulator", "--preset", "ecp5-85f"), "integer_chains, not ecp5-85f"),
+        (("--on", "emulator", "--preset", "ecp5-85f-256"), "integer_chains, not ecp5-85f-256"),
         (("--on", "emulator", "--workers", "2"), "--on must be given without --workers and --cluster"),
         (("--on", "emulator", "--link", "uart"), "--link must be given with --on rtl or a port"),
         (("--on", "nowhere"), "target must be emulator, rtl or a serial port"),

@@ -15,7 +15,7 @@ from concord.program.trace import trace
 from concord.program.verify import verify_phases
 from concord.spec.integers import digit_span
 from concord.spec.isa import Mem
-from concord.spec.presets import ECP5_85F
+from concord.spec.presets import ECP5_85F_256
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
@@ -242,11 +242,11 @@ def test_averages_over_too_many_sizes_are_refused():
 
 def test_sums_of_too_many_terms_are_refused():
     samples = Samples(np.zeros((4, 300)), np.zeros(4, np.int64))
-    config = CONFIG.replace(max_terms=16, acc_width=56)
+    config = CONFIG.replace(max_terms=16, acc_width=56, code_scaling=False)
     with pytest.raises(ValueError, match="at most 16 native products"):
         pair(Settings(1, 4, momentum=Fraction(0)), [{"op": "dense", "outputs": 2}], (300,), samples, config=config)
 
 
 def test_an_npu_without_integer_chains_is_refused():
-    with pytest.raises(ValueError, match="needs a configuration with integer_chains, not ecp5-85f"):
-        NpuTrainer(EmulatedDevice(ECP5_85F), described(MLP, SHAPE), some_digits(8)[0], Settings(1, 8))
+    with pytest.raises(ValueError, match="needs a configuration with integer_chains, not ecp5-85f-256"):
+        NpuTrainer(EmulatedDevice(ECP5_85F_256), described(MLP, SHAPE), some_digits(8)[0], Settings(1, 8))

@@ -14,7 +14,7 @@ from concord.cli.main import main
 from concord.frontend import import_model
 from concord.graph import execute
 from concord.host import connect
-from concord.spec.presets import ECP5_85F_TRAIN
+from concord.spec.presets import ECP5_85F
 from concord.spec.training import TrainingFormats
 from concord.train import (
     Augmentation,
@@ -315,7 +315,7 @@ def test_networks_without_an_output_and_several_outputs_on_the_npu_are_refused()
     net.outputs = []
     with pytest.raises(CannotTrain, match="network must have one input and an output or more, not 1 and 0"):
         TrainableNetwork(net, TrainingFormats())
-    with connect("emulator", ECP5_85F_TRAIN) as device:
+    with connect("emulator", ECP5_85F) as device:
         settings = Settings(losses=LOSSES)
         with pytest.raises(ValueError, match=r"must have one output .* not \[train.losses\] of image, digit; train"):
             NpuTrainer(device, graph(), both(few()), settings, random=True)

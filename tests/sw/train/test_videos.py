@@ -14,7 +14,7 @@ from concord.graph import execute
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.host import connect
-from concord.spec.presets import ECP5_85F, ECP5_85F_TRAIN
+from concord.spec.presets import ECP5_85F
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Settings, Trainer, described, export_onnx, fitted
 from concord.train.layers.base import PassContext, channels
@@ -215,7 +215,7 @@ def test_what_cannot_be_done_with_volumes_is_refused():
         compile_graph(trainer().trained(), ECP5_85F)
     small = [LAYERS[0], {"op": "relu"}, {"op": "flatten"}, {"op": "dense", "outputs": len(DIRECTIONS)}]
     with (
-        connect("emulator", ECP5_85F_TRAIN) as device,
+        connect("emulator", ECP5_85F) as device,
         pytest.raises(CannotTrain, match=r"needs windows over images, not over \[1, 4, 14, 14\] as first"),
     ):
         NpuTrainer(device, described(small, SHAPE), samples, Settings(), random=True)

@@ -85,7 +85,7 @@ def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:
     """The other presets, with the same mantissas; those that compute most are first, and none is for training alone."""
     presets = []
     for name, preset in PRESETS.items():
-        if name == preset_of(config.name) or preset.training_only:
+        if name == preset_of(config.name):
             continue
         with suppress(ValueError):  # there is none with these mantissas
             same = config.wgt_mant == config.act_mant

@@ -14,7 +14,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 from concord.spec.operations import NEEDS, Op
-from concord.spec.presets import ECP5_85F_TRAIN
+from concord.spec.presets import ECP5_85F
 from concord.train.data import Samples
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import batch
@@ -33,7 +33,7 @@ from concord.train.trainer import Trainer
 
 def training_config() -> NpuConfig:
     """The configuration for training where none is named."""
-    return ECP5_85F_TRAIN
+    return ECP5_85F
 
 
 class NpuTrainer(Trainer):
