@@ -49,8 +49,7 @@ def ranked(monkeypatch, **per_second):
         return replace(real(image, batch, **options), period=clock / link, cycles=round(clock / core))
 
     monkeypatch.setattr(boards, "rates", rates)
-    configs = [config for config in presets_of("ulx3s-85f") if not config.training_only]
-    return rank(perceptron(8, 8), configs, DEFAULT)
+    return rank(perceptron(8, 8), presets_of("ulx3s-85f"), DEFAULT)
 
 
 @pytest.mark.slow
@@ -219,7 +218,7 @@ def test_a_speech_network_needs_a_configuration_of_its_own(tmp_path):
         assert re.search(rf"{name}: matrix memory has {words} words, but [12]\d+ are needed", output)
     assert "`concord fit --board ulx3s-85f` looks for a configuration with room" in output
     own = tmp_path / "own.toml"
-    lines = 'preset = "ecp5-85f"', "act_mant = 7", "wgt_mant = 7", "matrix_depth = 2560", "program_depth = 512"
+    lines = 'preset = "ecp5-85f"', "integer_chains = false", "act_mant = 7", "wgt_mant = 7", "matrix_depth = 2560"
     own.write_text("\n".join(lines), encoding="utf-8")
     code, output = run("compile", path, "--config", own, "-o", tmp_path / "net")
     assert code == 0, output
