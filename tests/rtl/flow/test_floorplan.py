@@ -10,6 +10,7 @@ from rich.console import Console
 
 from concord.spec.links import uart
 from concord.spec.multipliers import mfu_multipliers
+from concord.spec.operations import Op
 from concord_boards import board_named, floorplan
 from concord_boards.board import Placement
 from concord_rtl.core.top import NpuTop
@@ -17,6 +18,9 @@ from concord_rtl.flow.bitstream import Flow, Goal
 from concord_rtl.flow.board_top import BoardTop
 from concord_rtl.flow.plan import Plan
 from support.flow_design import Echo, random_store
+
+#: Block RAMs of the tensor registers, as synthesis names them.
+TENSORS = [f"core.core.pipe.engine.tensors.tensors.store{name}" for name in ("0.0.0", "0.0.1", "1.0.0")]
 
 
 def places_of_the_device():
@@ -73,9 +77,10 @@ def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, pres
     top = BoardTop(NpuTop(plan.config), plan.board, clock_hz=plan.wanted, link=plan.link)
     names = [name.removeprefix("npu.") for name in paths(top, "npu", plan.board.platform())]
     names = [name for name in names if re.search(r"\.mult$|\.column\d+$", name)]
+    names += TENSORS if plan.config.has(Op.I_RUN) else []
     sites = plan.flow.placement.sites
     found = sites(names)
-    units = mfu_multipliers(plan.config) + (2 * plan.config.mfu_lanes if plan.config.integer_chains else 0)
+    units = mfu_multipliers(plan.config) + (2 * plan.config.mfu_lanes if plan.config.has(Op.I_RUN) else 0)
     memories = sum(".matrix." in name for name in found), sum(".mult" in name for name in found)
     assert memories == (128, 128 + units)
     assert all(re.match(others, name) for name in {*names} - {*found})
