@@ -330,7 +330,11 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             _RESULT,
             _X,
             Field("accumulators", VECTOR_ADDR_BITS, doc="from a word of weights to its accumulators"),
-            Field("coarser", 3, doc="bits by which the point of accumulators is less than 15 below that of weights"),
+            Field(
+                "coarser",
+                COARSER_MAX.bit_length(),
+                doc="bits by which the point of accumulators is less than 15 below that of weights",
+            ),
         ),
         "Exponents of the weights ``z`` and of the update ``x`` for the chain that updates.",
         most=(("coarser", COARSER_MAX),),

@@ -54,7 +54,10 @@ class LazyWidths:
         if not self.accumulator.growth:
             raise ValueError("accumulator must have growth = True: the hardware has no other rule for large weights")
         if self.coarser_max and not (0 < self.coarser_max < self.shift and self.growth_max == 1):
-            raise ValueError(f"coarser_max must be less than {self.shift}, and 0 with growth by more than 1")
+            raise ValueError(
+                f"coarser_max must be in 0..{self.shift - 1}, and 0 with growth by more than 1, "
+                f"not {self.coarser_max!r}"
+            )
 
     @property
     def shift(self) -> int:

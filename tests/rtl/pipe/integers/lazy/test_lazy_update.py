@@ -238,6 +238,9 @@ def test_formats_that_cannot_be():
         LazyWidths(change=TrainingFormat(32, 16))
     with pytest.raises(ValueError, match="accumulator must have growth = True"):
         LazyWidths(accumulator=AccumulatorFormat(growth=False))
+    for accumulator, coarser in ((AccumulatorFormat(), 15), (AccumulatorFormat(), -1), (AccumulatorFormat(16, 0), 1)):
+        with pytest.raises(ValueError, match=rf"coarser_max must be in 0\.\.-?\d+, and 0 .*, not {coarser}"):
+            LazyWidths(accumulator=accumulator, coarser_max=coarser)
     for name in ("weight", "accumulator", "change"):
         with pytest.raises(TypeError, match=f"{name} must be a .*Format, not 8"):
             LazyWidths(**{name: 8})
