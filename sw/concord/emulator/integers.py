@@ -170,11 +170,7 @@ class IntegerUnit(IntegerMachine):
 
     def step(self, step: TensorStep) -> None:
         """Execute a tensor step; :class:`IntegerRangeError` is the trap."""
-        self.registers.step(
-            step.op, step.z, step.x, step.y,
-            exp=step.exp, bits=step.bits, place=step.place, factor=step.factor, accumulators=step.accumulators,
-            coarser=step.coarser,
-        )  # fmt: skip
+        self.registers.step(step.op, **step.fields)
 
     def chain(self, chain: IntegerChain) -> None:
         """Execute an integer chain.

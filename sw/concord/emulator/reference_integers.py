@@ -73,8 +73,7 @@ class ReferenceIntegers(IntegerMachine):
 
     def step(self, step: TensorStep) -> None:
         """Execute a tensor step; :class:`IntegerRangeError` is the trap."""
-        names = ("exp", "bits", "place", "factor", "accumulators", "coarser")
-        self.registers.step(step.op, step.z, step.x, step.y, **{name: getattr(step, name) for name in names})
+        self.registers.step(step.op, **step.fields)
 
     def chain(self, chain: IntegerChain) -> None:
         """Execute an integer chain; the errors are those of :meth:`concord.emulator.integers.IntegerUnit.chain`."""

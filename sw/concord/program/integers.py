@@ -49,6 +49,11 @@ class TensorStep:
     accumulators: int = 0
     coarser: int = 0
 
+    @property
+    def fields(self) -> dict[str, int]:
+        """Everything that the word says beside its operation, by name."""
+        return {name: value for name, value in vars(self).items() if name not in ("pc", "op")}
+
 
 @dataclass(frozen=True)
 class ProductTaps:
