@@ -37,7 +37,7 @@ class MatrixMemory(Component):
     With ``m_wr`` the pipe writes rows of tiles while the tile engines read. A read that comes
     ``ROW_LATENCY`` cycles after the last mantissas of a row gives the new row.
 
-    With integer chains integer chains write rows and lanes of words while nothing is read; a read that comes three
+    Integer chains, where there are any, write rows and lanes of words while nothing is read; a read that comes three
     cycles later gives what they have written. Lanes are in memories of their own then.
 
     On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go, unless the pipe
