@@ -25,6 +25,9 @@ from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.component import Component, Input
 from concord_rtl.parts.stages import delay, register
 
+#: Whether a row is written, its word, its number within that, and what it becomes.
+_Writer = tuple[Value, Value, Value, Value]
+
 
 class MatrixMemory(Component):
     """Words of T*N rows: L mantissas and an exponent each.
@@ -102,6 +105,11 @@ class MatrixMemory(Component):
             return self.LATENCY + 1 + self._levels(self.config.rows // 2) + self.parts
         return self.LATENCY + self._levels(self.config.rows)
 
+    @property
+    def has_lanes(self) -> bool:
+        """Whether lanes of a word are written by themselves, and are in memories of their own for that."""
+        return self.config.has(Op.I_RUN)
+
     def _levels(self, words: int) -> int:
         """Registers on the way of so many words that are merged."""
         levels = 0
@@ -110,15 +118,13 @@ class MatrixMemory(Component):
         return levels
 
     def elaborate(self, platform: Any) -> Module:
-        written = self.config.has(Op.M_WR) or self.config.has(Op.I_RUN)
+        written = self.config.has(Op.M_WR) or self.has_lanes
         single = self.config.matrix_depth <= Spram.DEPTH and not written
         spare = primitives_of(platform).single_port_rams if single else 0
         if spare and self.init:
             raise ValueError("init must be empty in SPRAM, which cannot be initialised: load it over the link")
         m = Module()
-        if self.config.has(Op.I_RUN):
-            self._lanes(m)
-        elif paired(self.config):
+        if paired(self.config):
             self._pairs(m, spare)
         else:
             self._rows(m, spare)
@@ -133,90 +139,65 @@ class MatrixMemory(Component):
             to_write = chosen & w_en.replicate(len(rows))
             yield rows, to_read, to_write
 
-    def _places(self) -> tuple[Value, Value, Value]:
-        """Addresses on their way to the rows, the row that host or pipe name, and whether it is written.
+    def _places(self) -> tuple[Value, Value, Value, Value]:
+        """Addresses on their way to the rows, the row that is named, whether it is written, and its word.
 
-        Rows of the pipe are written at an address of their own.
+        Rows from integer chains and from the pipe are written at an address of their own.
         """
-        host, port = self.host, self.row_port
+        host = self.host
         addr = Mux(host.sel, host.addr, self.read.addr)
-        if port is None:
-            return addr, host.row, host.sel & host.en
-        w_addr, row, ends = self._from_beats()
-        w_addr = Mux(host.sel, host.addr, w_addr)
-        return Cat(addr, w_addr), Mux(host.sel, host.row, row), Mux(host.sel, host.en, ends)
+        writers = [*self._from_tiles(), *self._from_beats()]
+        if not writers:
+            return addr, host.row, host.sel & host.en, host.w_data
+        write, place, row, word = writers[0]
+        for also, *others in writers[1:]:
+            place, row, word = (Mux(also, *both) for both in zip(others, (place, row, word), strict=True))
+            write = also | write
+        place, row, write, word = (
+            Mux(host.sel, *both)
+            for both in ((host.addr, place), (host.row, row), (host.en, write), (host.w_data, word))
+        )
+        return Cat(addr, place), row, write, word
 
-    def _from_beats(self) -> tuple[Value, Value, Value]:
-        """Word and row of the latest mantissas of the pipe, and if they fill it."""
-        port = self.row_port
-        word, rows = clog2(self.config.lanes // self.config.mfu_lanes), clog2(self.config.rows)
-        ends = Cat(port.valid, port.beat[:word]).all()
-        place = Cat(port.row, port.beat[word:])
-        row, tile, slice_ = place[:rows], place[rows : len(port.row)], place[len(port.row) :]
-        return Cat(slice_, tile), row, ends
+    def _from_tiles(self) -> Iterator[_Writer]:
+        """Rows from integer chains, if there are any."""
+        if self.has_lanes:
+            tiles = self.tiles
+            yield tiles.row_en, tiles.addr, tiles.row, tiles.row_data.as_value()
 
-    @property
-    def row_port(self) -> Any:
-        """Port of the pipe, if it writes."""
-        return self.row if self.config.has(Op.M_WR) else None
+    def _from_beats(self) -> Iterator[_Writer]:
+        """Rows of the pipe, if it writes: with the latest mantissas that fill one."""
+        if self.config.has(Op.M_WR):
+            port = self.row
+            word, rows = clog2(self.config.lanes // self.config.mfu_lanes), clog2(self.config.rows)
+            ends = Cat(port.valid, port.beat[:word]).all()
+            place = Cat(port.row, port.beat[word:])
+            row, tile, slice_ = place[:rows], place[rows : len(port.row)], place[len(port.row) :]
+            yield ends, Cat(slice_, tile), row, Cat(port.mant, port.exp)
 
     def _rows(self, m, spare):
-        """Rows by themselves: whole words to and from the host."""
+        """Rows by themselves: whole words to and from the host, and lanes from integer chains."""
         words: list[Value] = []
         m.d.comb += self.host.ready.eq(1)
-        addrs, number, write = self._places()
-        word = self.host.w_data
-        if self.row_port is not None:
-            word = Mux(self.host.sel, word, Cat(self.row_port.mant, self.row_port.exp))
-        common = Cat(addrs, word)
+        addrs, number, write, word = self._places()
+        lane_en, size = self.tiles.lane_en if self.has_lanes else Const(0, 0), self.config.wgt_mant
+        common = Cat(addrs, lane_en, word)
         for rows, to_read, to_write in self._groups(number, write):
-            group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write))
-            enables = group[len(common) :]
-            for k, row in enumerate(rows):
-                own = group[: len(common)], enables[k], enables[len(rows) + k]
-                request = self._kept(m, f"request{row}", Cat(own))
-                r_en, w_en = request[len(common) :]
-                access = request[: len(addrs)], request[len(addrs) : len(common)], r_en, w_en
-                spare -= self._row(m, row, *access, spare)
-                words.append(self.read.data[row].as_value())
-        m.d.comb += self.host.data.eq(self._merged(m, words))
-
-    def _lanes(self, m):
-        """Rows whose lanes are written by themselves: rows from the host and from integer chains, and columns."""
-        words: list[Value] = []
-        port, host, lanes, size = self.tiles, self.host, self.config.lanes, self.config.wgt_mant
-        m.d.comb += host.ready.eq(1)
-        w_addr, number, write, word = port.addr, port.row, port.row_en, port.row_data.as_value()
-        addr = Mux(host.sel, host.addr, self.read.addr)
-        if self.row_port is not None:
-            place, filled, ends = self._from_beats()
-            w_addr, number, write = Mux(ends, place, w_addr), Mux(ends, filled, number), ends | write
-            word = Mux(ends, Cat(self.row_port.mant, self.row_port.exp), word)
-        w_addr, number = Mux(host.sel, host.addr, w_addr), Mux(host.sel, host.row, number)
-        write, word = Mux(host.sel, host.en, write), Mux(host.sel, host.w_data, word)
-        common = Cat(addr, w_addr, port.lane_en, word)
-        for rows, to_read, to_write in self._groups(number, write):
-            columns = Cat(port.lane_data[row] for row in rows)
+            columns = Cat(self.tiles.lane_data[row] for row in rows) if self.has_lanes else Const(0, 0)
             group = self._kept(m, f"group{rows[0]}", Cat(common, to_read, to_write, columns))
-            own = group[len(common) :]
+            head, enables, columns = group[: len(common)], group[len(common) :], group[len(common) + 2 * len(rows) :]
             for k, row in enumerate(rows):
-                column = own[2 * len(rows) :].word_select(k, size)
-                request = self._kept(m, f"request{row}", Cat(group[: len(common)], own[k], own[len(rows) + k], column))
-                r_en, whole, column = request[len(common)], request[len(common) + 1], request[len(common) + 2 :]
-                lane_en, written = request[2 * len(addr) :][:lanes], request[2 * len(addr) + lanes : len(common)]
-                init = self.init[row :: self.config.rows]
-                m.submodules[f"row{row}"] = memory = LaneMemory(self.config, init)
-                each = [Mux(whole, written[lane * size :][:size], column) for lane in range(lanes)]
-                m.d.comb += [
-                    memory.addr.eq(request[: len(addr)]),
-                    memory.r_en.eq(r_en),
-                    memory.w_addr.eq(request[len(addr) : 2 * len(addr)]),
-                    memory.w_en.eq(lane_en | whole.replicate(lanes)),
-                    memory.w_data.eq(Cat(*each, written[lanes * size :] & whole.replicate(self.config.wgt_exp_width))),
-                    self.read.data[row].as_value().eq(memory.data),
-                ]
-                words.append(memory.data)
-        m.d.comb += host.data.eq(self._merged(m, words))
+                column = columns[k * size : (k + 1) * size]
+                request = self._kept(m, f"request{row}", Cat(head, enables[k], enables[len(rows) + k], column))
+                places, w_data = request[: len(addrs)], request[len(common) - len(word) : len(common)]
+                r_en, w_en = request[len(common) :][:2]
+                if self.has_lanes:
+                    lane = request[len(addrs) :][: len(lane_en)], request[len(common) + 2 :]
+                    words.append(self._row_of_lanes(m, row, places, w_data, r_en, w_en, *lane))
+                else:
+                    spare -= self._row(m, row, places, w_data, r_en, w_en, spare)
+                    words.append(self.read.data[row].as_value())
+        m.d.comb += self.host.data.eq(self._merged(m, words))
 
     def _pairs(self, m, spare):
         """Rows that share their multipliers and are side by side: words in parts to and from the host.
@@ -228,7 +209,7 @@ class MatrixMemory(Component):
         turn, part, piece = Signal(range(parts)), Signal(range(parts)), Signal(size, reset_less=True)
         pieces = Array(_parts(self.host.w_data, parts, size))
         m.d.sync += [turn.eq(turn + 1), part.eq(turn), piece.eq(pieces[turn])]
-        addr, number, write = self._places()
+        addr, number, write, _ = self._places()
         common = Cat(addr, part, piece)
         words: list[Value] = []
         for rows, to_read, to_write in self._groups(number, write):
@@ -320,6 +301,24 @@ class MatrixMemory(Component):
             out.append(rows.read.data)
         m.d.comb += self.read.data[row].as_value().eq(Cat(out))
         return blocks
+
+    def _row_of_lanes(self, m, row, addrs, w_data, r_en, w_en, lane_en, column) -> Value:
+        """Build the memory of one row of which a lane can be written by itself, with a mantissa of a column.
+
+        Returns the word that is read.
+        """
+        m.submodules[f"row{row}"] = memory = LaneMemory(self.config, self.init[row :: self.config.rows])
+        bits, lanes, size = len(self.read.addr), self.config.lanes, self.config.wgt_mant
+        each = [Mux(w_en, w_data[lane * size :][:size], column) for lane in range(lanes)]
+        m.d.comb += [
+            memory.addr.eq(addrs[:bits]),
+            memory.r_en.eq(r_en),
+            memory.w_addr.eq(addrs[bits:]),
+            memory.w_en.eq(lane_en | w_en.replicate(lanes)),
+            memory.w_data.eq(Cat(*each, w_data[lanes * size :] & w_en.replicate(self.config.wgt_exp_width))),
+            self.read.data[row].as_value().eq(memory.data),
+        ]
+        return memory.data
 
 
 def _parts(word, count, size) -> list[Value]:
