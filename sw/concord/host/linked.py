@@ -48,7 +48,7 @@ class LinkedDevice(Device):
         self.feeder = FeederClient(self)
         self._posting = False  # writes do not wait for their replies
         self._states_lost = False  # a run has failed in which they may have changed
-        #: Told the bytes of each frame written, for a progress bar.
+        #: Told the bytes of each frame written to a memory, for a progress bar.
         self.progress: Callable[[int], None] | None = None
         #: Route of the inputs of the last batch to the feeder; ``None`` if the host laid them out, and why in words.
         self.route: Route | None = None
@@ -181,7 +181,7 @@ class LinkedDevice(Device):
 
     def _write(self, region: Region, addr: int, data: bytes) -> None:
         if not self._posting:
-            self.link.write(region, addr, data, self.progress)
+            self.link.write(region, addr, data, None if region.id == RegionId.REGS else self.progress)
             return
         self.link.post_write(region, addr, data)
         self.report_written(len(data))

@@ -74,7 +74,11 @@ def test_an_image_is_written_where_it_belongs():
         MemorySegment.from_words(RegionId.WIDE, 20, words, TINY),
         MemorySegment.from_words(RegionId.TABLE, 3, [7, 8], TINY),
     )
-    device.load(Image(TINY, (11, 12, 13), segments))
+    image, counted = Image(TINY, (11, 12, 13), segments), []
+    device.progress = counted.append
+    device.load(image)
+    program = len(image.program) * device.regions[RegionId.PROGRAM].nbytes
+    assert sum(counted) == program + sum(len(part.data) for part in segments), "of memories, not of registers"
     held = board.memory
     assert held[RegionId.WIDE] == {20 + k: word for k, word in enumerate(words)}
     assert held[RegionId.TABLE] == {3: 7, 4: 8}
