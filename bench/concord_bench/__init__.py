@@ -54,7 +54,7 @@ WITHOUT_RTL: dict[str, Callable[[NpuConfig, Results, Say], None]] = {
     "c_networks": measure_c_networks,
     "exact_networks": lambda config, results, say: measure_exact_networks(results, say),
     "npu_codes": lambda config, results, say: measure_npu_codes(results, say),
-    "synthesis": lambda config, results, _: synthesis(config, results),
+    "synthesis": lambda config, results, _: synthesis(results),
     "large_cells": measure_large_cells,
     "code_scaling": lambda config, results, _: code_scaling_cells(results),
     "integers": lambda config, results, _: integer_cells(results),

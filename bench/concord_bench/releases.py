@@ -23,8 +23,7 @@ from concord_bench.software import DERIVED, EMULATOR, FAST, PLACED
 #: Kinds of figures, as tables and pictures call them.
 CLOCK, LOGIC, CYCLES, SPEED = "clock, MHz", "logic cells", "cycles", "speed, per second"
 KINDS = (CLOCK, LOGIC, CYCLES, SPEED)
-#: Cells that make up the logic, by the name that a family's report has for them.
-_CELLS = ("LUT4", "LC")
+#: Groups of figures that are speeds, and how tables call them.
 _SPEEDS = {
     EMULATOR: "emulator",
     FAST: "emulator, compiled kernels",
@@ -57,8 +56,8 @@ def of_results(results: Results, preset: str) -> Release:
         group, _, place = figure.group.partition(": ")
         if group == PLACED and figure.name == "clock":
             figures[CLOCK][place] = figure.value
-        elif group == PLACED and figure.name in _CELLS:
-            figures[LOGIC][f"{place}, {figure.name}"] = figure.value
+        elif group == PLACED and figure.name == LOGIC:
+            figures[LOGIC][place] = figure.value
         elif figure.group in _SPEEDS:
             figures[SPEED][f"{preset}, {_SPEEDS[figure.group]}: {figure.name}"] = figure.value
     for name, row in results.rows.get(NETWORKS, {}).items():

@@ -1,4 +1,4 @@
-"""Figures that need no RTL: speed of emulator and derived software, and what synthesis reported."""
+"""Figures that need no RTL: speed of emulator and derived software, and what records of bitstreams say."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Graph, Node, Shape
+from concord.spec.builds import BUILDS
 from concord.spec.config import NpuConfig
 from concord_bench.results import Results
 
@@ -94,15 +94,17 @@ def _inferences_per_second(config: NpuConfig, rounds: Mapping[int, int]) -> dict
     return speeds
 
 
-def synthesis(config: NpuConfig, results: Results, folder: Path = Path("build")) -> None:
-    """Clock and resources of every bitstream in ``folder``."""
-    reports = sorted(folder.glob("*/report.json"))
-    if not reports:
-        results.skip(PLACED, f"no report.json in {folder}/*: run `make bitstream`")
-    for path in reports:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        group = f"{PLACED}: {summary['preset']} on {summary['board']}"
-        possible = min(clock["mhz"] for clock in summary["clocks"])
-        results.add(group, "clock", summary["hz"] / 1e6, f"MHz (paths allow {possible:.2f})")
-        for name, entry in summary["utilisation"].items():
-            results.add(group, name, entry["used"], f"of {entry['available']} ({entry['percent']} %)")
+def synthesis(results: Results) -> None:
+    """Clock and resources of the bitstreams that have a record."""
+    for build in BUILDS:
+        group = f"{PLACED}: {build.preset} on {build.board}"
+        older = ", of an older netlist" if build.stale else ""
+        results.add(group, "clock", build.mhz, f"MHz (paths allow {build.reached_mhz:.2f}){older}")
+        for name, used in (
+            ("logic cells", build.cells),
+            ("block RAMs", build.rams),
+            ("multipliers", build.multipliers),
+        ):
+            results.add(group, name, used, "")
+        if build.ffs:
+            results.add(group, "flip-flops", build.ffs, "")

@@ -29,9 +29,10 @@ _LANES = (
     (_LEFT, 10, 22), (_MIDDLE, 10, 22), (_RIGHT, 10, 22), (_RIGHT, 34, 46), (_LEFT, 34, 46),
     (_LEFT, 58, 70), (_MIDDLE, 34, 46), (_RIGHT, 58, 70),
 )  # fmt: skip
-#: Groups that the vector memories may have, and their names.
-_VECTOR_GROUPS = 12
-_NARROW, _WIDE = (rf"core\.core\.{memory}\.bank0\.column(\d+)" for memory in ("narrow", "wide"))
+#: Rows of block RAMs below the matrix rows that have their block RAMs above.
+_INNER, _OUTER = 70, 82
+#: Names of the block RAMs of vectors and of the program.
+_NARROW, _WIDE, _PROGRAM = (rf"core\.core\.{memory}\.bank0\.column(\d+)" for memory in ("narrow", "wide", "program"))
 
 
 def multipliers(groups: Iterable[int], row: int) -> list[str]:
@@ -48,19 +49,21 @@ def block_rams(groups: Iterable[int], row: int) -> list[str]:
 Rules = Iterator[tuple[str, Sequence[str]]]
 
 
-def pairs(names: Sequence[str]) -> Rules:
+def pairs() -> Rules:
     """Rules of rows that share their multipliers. Columns of both take turns, as lanes lie from left to right."""
     for pair, (groups, dsp, ram) in enumerate(_PAIRS):
         yield rf"core\.core\.pipe\.mvm\.pair{pair}\.mul(\d+)\.shared\.mult", multipliers(groups, dsp)
         for row in range(2):
             name = rf"core\.core\.matrix\.row{2 * pair + row}\.bank0\.column(\d+)"
             yield name, block_rams(groups, ram)[row::2]
-    yield from _units(multipliers(_MIDDLE, 34), block_rams(_MIDDLE, 46))
-    columns = [len(_matching(kind, names)) for kind in (_NARROW, _WIDE)]
-    yield from zip((_NARROW, _WIDE), _vectors(*columns), strict=True)
+    yield from _units(multipliers(_MIDDLE, 34), block_rams((4, 5), 46))
+    yield _PROGRAM, block_rams((6,), 46)
+    vectors = block_rams(range(12), _INNER)
+    yield _NARROW, vectors[1::3]
+    yield _WIDE, [site for k, site in enumerate(vectors) if k % 3 != 1]
 
 
-def lanes(names: Sequence[str]) -> Rules:
+def lanes() -> Rules:
     """Rules of rows whose lanes are in memories of their own, side by side, and of all that codes and training need."""
     for pair, (groups, dsp, ram) in enumerate(_LANES):
         for row in range(2):
@@ -69,27 +72,16 @@ def lanes(names: Sequence[str]) -> Rules:
             name = rf"core\.core\.matrix\.row{number}\.lane(\d+)\.bank0\.column(\d+)"
             yield name, block_rams(half, ram)
     middle = multipliers(_MIDDLE, 58)
-    yield from _units(middle[:8], block_rams((5,), 70))
+    yield from _units(middle[:8], block_rams((5,), _INNER))
     for k, (unit, part) in enumerate(product((r"engine\.lane", r"mfu0\.scale_"), ("low", "high"))):
         yield rf"core\.core\.pipe\.{unit}(\d+)\.{part}\.mult", middle[8 + k :: 4]
-    yield r"core\.core\.program\.bank0\.column(\d+)", block_rams((4,), 70)
-    inner = block_rams((6, 7), 70)
+    yield _PROGRAM, block_rams((4,), _INNER)
+    inner = block_rams((6, 7), _INNER)
     yield r"core\.core\.pipe\.engine\.tensors\.tensors\.store(\d+)\.0\.(\d+)", inner[:3]
-    outer = block_rams(range(1, 12), 82)
+    outer = block_rams(range(1, 12), _OUTER)
     mixed = outer[1::4]
     yield _NARROW, [*mixed[:5], *inner[3:], *mixed[5:]]
     yield _WIDE, [site for k, site in enumerate(outer) if k % 4 != 1]
-
-
-def _vectors(narrow: int, wide: int) -> tuple[list[str], list[str]]:
-    """Sites of so many columns of the vector memories, evenly mixed, in as few groups in the middle as hold them."""
-    columns = narrow + wide
-    groups = min(-(-columns // len(BLOCK_RAMS)), _VECTOR_GROUPS)
-    first = (_VECTOR_GROUPS - groups) // 2
-    sites = block_rams(range(first, first + groups), 70)
-    step = max(2, round(columns / max(1, narrow)))
-    of_narrow = range((step - 1) // 2, len(sites), step)
-    return [sites[k] for k in of_narrow], [site for k, site in enumerate(sites) if k not in of_narrow]
 
 
 def _units(sites: Sequence[str], tables: Sequence[str]) -> Rules:
@@ -101,21 +93,21 @@ def _units(sites: Sequence[str], tables: Sequence[str]) -> Rules:
         yield name, tables[unit::2]
 
 
-def places(names: Iterable[str], rows: Callable[[Sequence[str]], Rules] = pairs) -> dict[str, str]:
+def places(names: Iterable[str], rows: Callable[[], Rules] = pairs) -> dict[str, str]:
     """Sites by name of a cell, for those of the cells that have one.
 
     A kind of cells of which there are more than sites is left to the placer.
     """
     names = list(names)
     places: dict[str, str] = {}
-    for pattern, sites in rows(names):
+    for pattern, sites in rows():
         cells = _matching(pattern, names)
         if len(cells) <= len(sites):
             places |= dict(zip(cells, sites, strict=False))
     return places
 
 
-def sites(names: Iterable[str], rows: Callable[[Sequence[str]], Rules]) -> dict[str, str]:
+def sites(names: Iterable[str], rows: Callable[[], Rules]) -> dict[str, str]:
     """Sites by name of a cell, for the cells of a whole netlist that have one, as :func:`places` gives them.
 
     Raises
@@ -124,7 +116,7 @@ def sites(names: Iterable[str], rows: Callable[[Sequence[str]], Rules]) -> dict[
         If the netlist has no cell of some kind: cells with other names would be placed anywhere.
     """
     names = list(names)
-    for pattern, _ in rows(names):
+    for pattern, _ in rows():
         if not _matching(pattern, names):
             raise ValueError(f"cells of the netlist must have names like {pattern}, and none has")
     return places(names, rows)
@@ -136,7 +128,6 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     return [match[0] for match in sorted(matches, key=lambda match: tuple(map(int, match.groups())))]
 
 
-def all_sites(rows: Callable[[Sequence[str]], Rules] = pairs) -> list[str]:
+def all_sites(rows: Callable[[], Rules] = pairs) -> list[str]:
     """Every site that a cell can be given."""
-    vectors = block_rams(range(_VECTOR_GROUPS), 70) if rows is pairs else []
-    return [*chain.from_iterable(sites for _, sites in rows([])), *vectors]
+    return list(chain.from_iterable(sites for _, sites in rows()))

@@ -4,16 +4,14 @@ Of what this file uses, the files of amaranth-boards and litex-boards, the pin-o
 constraints agree. That of amaranth-boards has wrong pins for the DDR3 memory, which are not used here.
 """
 
-from collections.abc import Mapping
-
 from amaranth.build import Attrs
 from amaranth_boards.orangecrab_r0_2 import OrangeCrabR0_2_25FPlatform, OrangeCrabR0_2_85FPlatform
 from amaranth_boards.resources import LEDResources, UARTResource
 
 from concord.spec.boards import BOARD_SPECS
-from concord_boards.board import Board, Placement
+from concord_boards.board import Board
 from concord_boards.pins import platform_with, spi_pins
-from concord_boards.placements import PLACEMENTS_85F
+from concord_boards.placements import PLACEMENTS
 
 #: Resources that amaranth-boards does not have.
 _MORE = [
@@ -24,7 +22,7 @@ _MORE = [
 ]
 
 
-def _orangecrab(size: int, platform: type, placements: Mapping[str, Placement] | None = None) -> Board:
+def _orangecrab(size: int, platform: type) -> Board:
     name = f"orangecrab-{size}f"
     return Board(
         name=name,
@@ -35,10 +33,10 @@ def _orangecrab(size: int, platform: type, placements: Mapping[str, Placement] |
         oscillator_hz=48_000_000,
         leds=(("led", 1), ("led", 0), ("led", 2)),
         place=(f"--{size}k", "--package", "CSFBGA285", "--speed", "8"),
-        placements=placements or {},
+        placements=PLACEMENTS,
         # The pins that the Feather has for SPI are none that clocks can come from.
         spi=spi_pins("5", "6", "9", "10", ("io", 0)),
     )
 
 
-ORANGECRAB = (_orangecrab(25, OrangeCrabR0_2_25FPlatform), _orangecrab(85, OrangeCrabR0_2_85FPlatform, PLACEMENTS_85F))
+ORANGECRAB = (_orangecrab(25, OrangeCrabR0_2_25FPlatform), _orangecrab(85, OrangeCrabR0_2_85FPlatform))

@@ -1,6 +1,6 @@
 """Settings of place and route for the presets that nearly fill a device."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from concord_boards import floorplan
@@ -11,22 +11,20 @@ from concord_boards.board import Placement
 _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"), ("currCongWeightMult", "1.0"))
 
 
-def _fixed(
-    rows: Callable[[Sequence[str]], floorplan.Rules], aim_hz: int, short_chains: bool = True, alpha: float = 0.1
-) -> Placement:
-    """Rows side by side, and places of registers without regard to clock enables.
-
-    ``alpha`` is by how much more each round of the placer counts the places that cells have taken.
-    """
-    return Placement(
-        sites=partial(floorplan.sites, rows=rows), router=_PATIENT, aim_hz=aim_hz, short_chains=short_chains,
-        placer=("--placer-heap-no-ctrl-set", "--placer-heap-alpha", str(alpha)),
-    )  # fmt: skip
+#: Places of registers without regard to clock enables, and rounds each of which counts the places that cells have
+#: taken by a little more than the one before.
+_SLOW = ("--placer-heap-no-ctrl-set", "--placer-heap-alpha", "0.03")
 
 
-#: By preset, on an LFE5U-85F in any package.
-PLACEMENTS_85F = {
-    "ecp5-85f-256": _fixed(floorplan.pairs, 77_000_000),
-    "ecp5-85f-mlp": _fixed(floorplan.pairs, 65_000_000, short_chains=False),
-    "ecp5-85f": _fixed(floorplan.lanes, 60_000_000, alpha=0.03),
+def _fixed(rows: Callable[[], floorplan.Rules], aim_hz: int) -> Placement:
+    """Rows side by side, and short carry chains."""
+    sites = partial(floorplan.sites, rows=rows)
+    return Placement(sites=sites, router=_PATIENT, aim_hz=aim_hz, short_chains=True, placer=_SLOW)
+
+
+#: By preset, on ECP5 devices in any package.
+PLACEMENTS = {
+    "ecp5-25f": Placement(router=_PATIENT, aim_hz=92_000_000, short_chains=True, placer=_SLOW[1:]),
+    "ecp5-85f-256": _fixed(floorplan.pairs, 74_000_000),
+    "ecp5-85f": _fixed(floorplan.lanes, 60_000_000),
 }

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from concord.spec.presets import ECP5_85F, ECP5_85F_MLP, UP5K
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, UP5K
 from concord_bench import WITHOUT_RTL, Results, accumulators, overflow
 from support.trained import needs_data
 
@@ -14,7 +14,7 @@ from support.trained import needs_data
     ("model", "config", "bits"),
     [
         pytest.param("digits_mlp", ECP5_85F, 32, marks=pytest.mark.slow),
-        pytest.param("ad_fc_autoencoder", ECP5_85F_MLP, accumulators.BITS, marks=pytest.mark.deep),
+        pytest.param("ad_fc_autoencoder", ECP5_85F_256, accumulators.BITS, marks=pytest.mark.deep),
     ],
     ids=("digits_mlp", "ad_fc_autoencoder"),
 )

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from concord.emulator.fused import installed
 from concord.host import connect
+from concord.spec.builds import BUILDS
 from concord.spec.presets import TINY
 from concord_bench import PARTS, RTL_MEASURES, WITHOUT_RTL, Results, Rtl
 from concord_bench.__main__ import bench
@@ -53,27 +54,15 @@ def test_a_table_wider_than_the_terminal_has_its_rows_as_columns(width, turned):
     assert all(f"{name}{k:06d}" in capture.get() for name in ("first", "second") for k in range(8))
 
 
-def test_synthesis_reads_reports_or_says_why_not(tmp_path):
+def test_bitstreams_are_those_of_the_records():
     results = Results("")
-    synthesis(TINY, results, tmp_path)
-    assert "no report.json" in results.skipped["Place and route"]
-    summary = {
-        "board": "ulx3s-85f",
-        "preset": "tiny",
-        "hz": 75e6,
-        "clocks": [
-            {"clock": "start", "mhz": 297.18, "target_mhz": 75.0, "met": True},
-            {"clock": "clk", "mhz": 76.69, "target_mhz": 75.0, "met": True},
-        ],
-        "utilisation": {"LUT4": {"used": 15049, "available": 83640, "percent": 18.0}},
+    synthesis(results)
+    assert {figure.group for figure in results.figures} == {
+        f"Place and route: {build.preset} on {build.board}" for build in BUILDS
     }
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "report.json").write_text(json.dumps(summary))
-    results = Results("")
-    synthesis(TINY, results, tmp_path)
-    assert not results.skipped
-    assert [(figure.name, figure.value) for figure in results.figures] == [("clock", 75.0), ("LUT4", 15049.0)]
-    assert results.figures[0].unit == "MHz (paths allow 76.69)"
+    clocks = [figure for figure in results.figures if figure.name == "clock"]
+    assert [figure.value for figure in clocks] == [build.mhz for build in BUILDS]
+    assert clocks[0].unit.startswith(f"MHz (paths allow {BUILDS[0].reached_mhz:.2f})")
 
 
 @pytest.mark.slow

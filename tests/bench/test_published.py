@@ -96,8 +96,8 @@ def test_the_board_stands_where_its_core_does():
 
 @needs_data
 @pytest.mark.slow
-def test_the_autoencoder_is_on_the_preset_for_dense_layers():
-    assert fastest(task_of("ad_fc_autoencoder"), DATA).name == "ecp5-85f-mlp"
+def test_the_autoencoder_is_on_the_preset_for_inference():
+    assert fastest(task_of("ad_fc_autoencoder"), DATA).name == "ecp5-85f-256"
 
 
 @needs_data
@@ -132,7 +132,7 @@ def test_every_network_has_a_row(monkeypatch):
         return Measured(exact=0.9, score=0.9, cycles=1000.0, busy=50.0, weights=10.0, verdict="same")
 
     opens = []
-    two = {"kws_dscnn": PRESETS["ecp5-85f-256"], "ad_fc_autoencoder": PRESETS["ecp5-85f-mlp"]}
+    two = {"kws_dscnn": PRESETS["ecp5-85f"], "ad_fc_autoencoder": PRESETS["ecp5-85f-256"]}
     monkeypatch.setattr(published.Rtl, "open", opened)
     monkeypatch.setattr(published, "measure_network", measured)
     monkeypatch.setattr(published, "RESULTS", {model: RESULTS[model] for model in two})
@@ -140,7 +140,7 @@ def test_every_network_has_a_row(monkeypatch):
     monkeypatch.setattr(published, "fastest", lambda task, data: two[task.model])
     results = Results("")
     measure_published(TINY, results, lambda what: None)
-    assert opens == ["ecp5-85f-256", "ecp5-85f-mlp"]
+    assert opens == ["ecp5-85f", "ecp5-85f-256"]
     rows = results.rows[OURS]
     assert {model: row["preset"] for model, row in rows.items()} == {m: config.name for m, config in two.items()}
     assert {row["best batch"] for row in rows.values()} == {f"{spoken(LINK.per_second)} on {presets_of(BOARD)[0].name}"}

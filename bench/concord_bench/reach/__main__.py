@@ -20,7 +20,7 @@ from concord_bench.reach.outcomes import Outcome, first_reason, survey
 from concord_bench.reach.page import earlier, render
 
 #: Presets on which networks are tried, in this order.
-PRESETS = "ecp5-85f-256,ecp5-85f,ecp5-85f-mlp"
+PRESETS = "ecp5-85f-256,ecp5-85f"
 
 
 @click.command()

@@ -43,7 +43,7 @@ python -m concord_bench.reach --only unet_resize   # a network
 python -m concord_bench.reach --python OTHER/bin/python --json other.json   # the Concord of another interpreter
 ```
 
-Every network is compiled for `ecp5-85f-256`, or the first of `ecp5-85f` and `ecp5-85f-mlp` that takes it, with formats
+Every network is compiled for `ecp5-85f-256`, or `ecp5-85f` if that alone takes it, with formats
 from {calibrated} samples: without a search (`--quick`), and with one where numbers overflow. {compared}
 other samples run on the emulator and in ONNX Runtime.
 

@@ -58,9 +58,9 @@ _DAPLINK = (uart(115_200, CDC_ACM), spi(SPI_HZ))
 _LFE5U_25F_HZ = rated_hz("ulx3s-25f", "ecp5-25f")
 #: An LFE5U-85F on a ULX3S.
 _LFE5U_85F = BoardSpec(
-    presets=("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"),
+    presets=("ecp5-85f-256", "ecp5-85f"),
     clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-256"),
-    aim_hz=77_000_000,
+    aim_hz=74_000_000,
     links=_ULX3S,
 )
 

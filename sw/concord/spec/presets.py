@@ -34,25 +34,18 @@ ECP5_85F = NpuConfig(
     clock_hz=rated_hz("ulx3s-85f", "ecp5-85f"),
     board="ulx3s-85f",
 )  # fmt: skip
-#: For inference alone: two products per multiplier, a native vector of them in one cycle, windows of 3 x 3 that slide.
+#: For inference alone: two products per multiplier, a native vector of them in one cycle, windows of 3 x 3 that slide,
+#: and as many weights as the autoencoder of MLPerf Tiny has.
 ECP5_85F_256 = ECP5_85F.replace(
-    name="ecp5-85f-256", lanes=16, mfu_lanes=4, matrix_depth=1024, program_depth=512, window_taps=9, inflight=32,
+    name="ecp5-85f-256", lanes=16, mfu_lanes=4, matrix_depth=1040, window_taps=9, inflight=32,
     request_buffer=8192, code_scaling=False, writable_matrix=False, integer_chains=False,
     clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
 )  # fmt: skip
-#: For dense layers: as many weights as the autoencoder of MLPerf Tiny needs, and what these layers do not use left out.
-ECP5_85F_MLP = ECP5_85F_256.replace(
-    name="ecp5-85f-mlp",
-    matrix_depth=1040,
-    wide_depth=1024,
-    window_taps=0,
-    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-mlp"),
-)
 
 #: The named configurations.
-PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256, ECP5_85F_MLP)}
+PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256)}
 #: Presets that there were, and those that take their place.
-REMOVED = {"ecp5-85f-int8": "ecp5-85f", "ecp5-85f-train": "ecp5-85f"}
+REMOVED = {"ecp5-85f-int8": "ecp5-85f", "ecp5-85f-train": "ecp5-85f", "ecp5-85f-mlp": "ecp5-85f-256"}
 
 
 def note_of(config: NpuConfig) -> str:

@@ -43,7 +43,7 @@ def test_words_come_after_the_latency_at_full_rate(config):
 
 def test_where_it_is():
     """In block RAM where logic is short, in LUTs where block RAMs are."""
-    in_ram = {"ecp5-85f", "ecp5-85f-256", "ecp5-85f-mlp"}
+    in_ram = {"ecp5-85f", "ecp5-85f-256"}
     assert {name for name, config in PRESETS.items() if code_book_in_ram(config)} == in_ram
     assert code_book_in_ram(ECP5_25F.replace(code_pages=2))
     assert code_book_in_ram(ECP5_85F_256.replace(code_pages=1)) and not code_book_in_ram(ECP5_85F.replace(code_pages=1))

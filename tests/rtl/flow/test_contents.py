@@ -229,8 +229,8 @@ def test_command_line_refuses(tmp_path):
     (tmp_path / "mine.toml").write_text("lane = 3")
     assert "not 'lane'; did you mean lanes?" in failing("bitstream", "--board", "ulx3s-85f", *options)
     assert "not 'ulx3s'; did you mean ulx3s-85f?" in " ".join(failing("bitstream", "--board", "ulx3s").split())
-    message = " ".join(failing("bitstream", "--board", "ulx3s-85f", "--preset", "ecp5-85-mlp").split())
-    assert "not 'ecp5-85-mlp'; did you mean ecp5-85f-mlp?" in message
+    message = " ".join(failing("bitstream", "--board", "ulx3s-85f", "--preset", "ecp5-85-256").split())
+    assert "not 'ecp5-85-256'; did you mean ecp5-85f-256?" in message
     output = str(tmp_path / "out.bit")
     arguments = ["patch", "--board", "ulx3s-85f", "--build", str(tmp_path), "-o", output]
     assert "must be built first: make bitstream BOARD=ulx3s-85f" in failing(*arguments)

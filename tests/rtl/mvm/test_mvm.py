@@ -212,10 +212,7 @@ def test_pairs_of_rows(config, monkeypatch):
 
 
 def test_rows_share_multipliers_where_no_device_has_enough():
-    assert [config.name for config in PRESETS.values() if multipliers.paired(config)] == [
-        "ecp5-85f-256",
-        "ecp5-85f-mlp",
-    ]
+    assert [config.name for config in PRESETS.values() if multipliers.paired(config)] == ["ecp5-85f-256"]
     assert multipliers.lanes_in_logic(ECP5_85F_256) == 0
     # 256 pairs and 8 multipliers of the multifunction units are 108 too many for 16 pairs of rows.
     assert multipliers.lanes_in_logic(ECP5_85F_256.replace(engines=2, matrix_depth=512)) == 7

@@ -378,9 +378,9 @@ def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
     )  # fmt: skip
     samples = {"calibrate": {"x": np.random.default_rng(1).normal(size=(8, 256))}, "quick": True} if sampled else {}
     net = concord.compile(model, partition="any", **samples)
-    assert net.config.name == "ecp5-85f-mlp" and "266,240 of 432,640" in net.compilation.share
-    assert "ecp5-85f-mlp refuses the whole (matrix memory has 1040 words" in net.compilation.share
-    net = concord.compile(model, preset="ecp5-85f-256", partition="any", **samples)
+    assert net.config.name == "ecp5-85f-256" and "266,240 of 432,640" in net.compilation.share
+    assert "ecp5-85f-256 refuses the whole (matrix memory has 1040 words" in net.compilation.share
+    net = concord.compile(model, preset="ecp5-85f", partition="any", **samples)
     assert "166,400 of 432,640" in net.compilation.share
 
 

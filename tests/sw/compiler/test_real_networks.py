@@ -27,7 +27,7 @@ from concord.host import connect
 from concord.report.prefixes import prefixes
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
-from concord.spec.presets import ECP5_85F_MLP
+from concord.spec.presets import ECP5_85F_256
 from support.reference_runs import run_reference
 from support.trained import DATA, needs_data
 
@@ -156,12 +156,12 @@ def auc(scores, anomalous):
 def test_digits_are_as_accurate_as_in_float(digits):
     graph, x, y = digits
     assert np.mean(in_double(graph, x).argmax(axis=1) == y) == pytest.approx(DIGITS_ACCURACY, abs=5e-5)
-    result = emulate(graph, ECP5_85F_MLP, x)
+    result = emulate(graph, ECP5_85F_256, x)
     assert np.mean(result.argmax(axis=1) == y) >= DIGITS_ACCURACY - 0.005
 
 
 def test_the_autoencoder_fits(autoencoder):
-    config = ECP5_85F_MLP
+    config = ECP5_85F_256
     image = compile_graph(autoencoder, config).image
     assert macs(autoencoder) == 264_192
     rows = sum(part.count for part in image.segments if part.region is RegionId.MATRIX)
@@ -180,10 +180,10 @@ def test_the_converters_output_is_the_same_network(autoencoder, toycar):
 def test_reconstruction_is_within_the_bound(autoencoder, toycar):
     x = toycar[0][:, ::28].reshape(-1, 640)
     reference = in_float(x)
-    bound = MARGIN * expected_rms(autoencoder, ECP5_85F_MLP, x.astype(float))
-    error = rms(emulate(autoencoder, ECP5_85F_MLP, x) - reference)
+    bound = MARGIN * expected_rms(autoencoder, ECP5_85F_256, x.astype(float))
+    error = rms(emulate(autoencoder, ECP5_85F_256, x) - reference)
     assert bound / 2 < error < bound
-    coarse = ECP5_85F_MLP.replace(act_mant=ECP5_85F_MLP.act_mant - 1)
+    coarse = ECP5_85F_256.replace(act_mant=ECP5_85F_256.act_mant - 1)
     assert rms(emulate(autoencoder, coarse, x) - reference) > bound, "a bit less must show"
 
 
@@ -192,7 +192,7 @@ def test_anomalies_are_found_as_in_float(autoencoder, toycar):
     windows, anomalous = toycar
     x = windows.reshape(-1, 640)
     scores = [np.mean((result - x) ** 2, axis=1).reshape(windows.shape[:2]).mean(axis=1)
-              for result in (in_float(x), emulate(autoencoder, ECP5_85F_MLP, x))]  # fmt: skip
+              for result in (in_float(x), emulate(autoencoder, ECP5_85F_256, x))]  # fmt: skip
     assert auc(scores[0], anomalous) == pytest.approx(TOYCAR_AUC, abs=5e-4)
     assert auc(scores[1], anomalous) > TOYCAR_AUC - 0.01
 
@@ -200,16 +200,16 @@ def test_anomalies_are_found_as_in_float(autoencoder, toycar):
 @pytest.mark.slow
 def test_every_layer_is_within_its_bound(example):
     graph, x = example
-    compiled = compile_graph(graph, ECP5_85F_MLP)
+    compiled = compile_graph(graph, ECP5_85F_256)
     ports = compiled.package.arrangement.pack(given(graph, x))
     (port,), (values,) = compiled.image.inputs, ports.values()
-    source = np.stack([port.decode(port.encode(value, ECP5_85F_MLP), ECP5_85F_MLP) for value in values])
+    source = np.stack([port.decode(port.encode(value, ECP5_85F_256), ECP5_85F_256) for value in values])
     source = source.reshape(len(x), -1)[:, : x.shape[1]].astype(float)  # as the host converts it
     for (name, *layer), prefix in zip(layers_of(graph), prefixes(compiled), strict=True):
-        exact, bound = layer_bound(*layer, ECP5_85F_MLP, source)
+        exact, bound = layer_bound(*layer, ECP5_85F_256, source)
         (result,) = prefix.results(on_emulator(prefix.image, ports), len(x))
         if Mem.NARROW in result.values:
-            bound = bound + step(np.abs(exact) + bound, ECP5_85F_MLP.act)
+            bound = bound + step(np.abs(exact) + bound, ECP5_85F_256.act)
         error = np.abs(result.best - exact)
         assert (error <= bound).all(), name
         assert (error > bound / 16).any(), "a bound far away shows nothing"
@@ -219,7 +219,7 @@ def test_every_layer_is_within_its_bound(example):
 @pytest.mark.slow
 def test_emulator_equals_the_reference_machine(example):
     graph, x = example
-    compiled = compile_graph(graph, ECP5_85F_MLP)
+    compiled = compile_graph(graph, ECP5_85F_256)
     ports = compiled.package.arrangement.pack(given(graph, x[:2]))
     (values,) = ports.values()
     for image in (compiled.image, *(prefix.image for prefix in prefixes(compiled))):

@@ -292,12 +292,12 @@ def test_presets_of_the_board_take_part(monkeypatch):
     monkeypatch.setattr("concord.fit.shapes.SHAPES", (Shape(16, 16, 4),))
     found = search(perceptron(40, 16, 8), "ulx3s-85f").candidates
     presets = {one.config.name: one for one in found if one.is_preset}
-    assert set(presets) == {"ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"} and len(found) == 4
+    assert set(presets) == {"ecp5-85f-256", "ecp5-85f"} and len(found) == 3
     for name, one in presets.items():
         assert one.config == preset(name) and one.rates.clock_hz == preset(name).clock_hz
         assert one.text("ulx3s-85f") == f"preset {name}"
     fast = search(perceptron(40, 16, 8), "ulx3s-85f", least_mhz=74).candidates
-    assert {one.config.name for one in fast if one.is_preset} == {"ecp5-85f-256", "ecp5-85f-mlp"}
+    assert {one.config.name for one in fast if one.is_preset} == {"ecp5-85f-256"}
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from concord.networks.boards import rank
 from concord.program.allocator import CapacityError
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.compile_options import CompileOptions
-from concord.spec.presets import ECP5_85F, ECP5_85F_256, ECP5_85F_MLP, TINY, presets_of
+from concord.spec.presets import ECP5_85F, ECP5_85F_256, TINY, presets_of
 from support.commands import run, two_products
 from support.compiled_nets import perceptron
 from support.onnx_models import floats, model, node
@@ -54,37 +54,36 @@ def ranked(monkeypatch, **per_second):
 
 @pytest.mark.slow
 def test_the_link_decides_before_the_core(monkeypatch):
-    found = ranked(monkeypatch, ecp5_85f_256=(80, 9000), ecp5_85f=(100, 500), ecp5_85f_mlp=(90, 9000))
-    assert [one.config.name for one in found.candidates] == ["ecp5-85f", "ecp5-85f-mlp", "ecp5-85f-256"]
+    found = ranked(monkeypatch, ecp5_85f_256=(80, 9000), ecp5_85f=(100, 500))
+    assert [one.config.name for one in found.candidates] == ["ecp5-85f", "ecp5-85f-256"]
     assert found.text("ulx3s-85f", ECP5_85F, ()) == (
-        "preset ecp5-85f of ulx3s-85f: 100 samples/s over its link (ecp5-85f-mlp 90.0, ecp5-85f-256 80.0)"
+        "preset ecp5-85f of ulx3s-85f: 100 samples/s over its link (ecp5-85f-256 80.0)"
     )
 
 
 @pytest.mark.slow
 def test_of_equal_rates_the_faster_core(monkeypatch):
-    found = ranked(monkeypatch, ecp5_85f_256=(99.5, 900), ecp5_85f=(100, 500), ecp5_85f_mlp=(96, 9000))
-    assert [one.config.name for one in found.candidates] == ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"]
+    found = ranked(monkeypatch, ecp5_85f_256=(99.5, 900), ecp5_85f=(100, 500))
+    assert [one.config.name for one in found.candidates] == ["ecp5-85f-256", "ecp5-85f"]
     assert found.text("ulx3s-85f", ECP5_85F_256, ()) == (
-        "preset ecp5-85f-256 of ulx3s-85f: 99.5 samples/s over its link (ecp5-85f 100, ecp5-85f-mlp 96.0), "
+        "preset ecp5-85f-256 of ulx3s-85f: 99.5 samples/s over its link (ecp5-85f 100), "
         "and of equal rates the fastest core (900/s)"
     )
 
 
 @pytest.mark.slow
 def test_a_network_that_one_preset_takes(tmp_path):
-    """266,240 weights: what ``ecp5-85f-mlp`` was made for, and more than other presets of the board have room for."""
+    """266,240 weights, as many as ``ecp5-85f-256`` has room for."""
     path = dense(tmp_path, 1024, 256, 16)
     whole = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
-    assert whole[0] == 0 and concord.load(tmp_path / "net").config == ECP5_85F_MLP
+    assert whole[0] == 0 and concord.load(tmp_path / "net").config == ECP5_85F_256
     assert re.search(
-        r"^preset ecp5-85f-mlp of ulx3s-85f, the only one that takes the network; "
-        r"ecp5-85f-256 refused: matrix memory has 1024 words of 1040; "
+        r"^preset ecp5-85f-256 of ulx3s-85f, the only one that takes the network; "
         r"ecp5-85f refused: matrix memory has 2048 words of 2080$", whole[1], re.M,
     )  # fmt: skip
     network = concord.compile(path)  # the board is the default one
-    assert network.config == ECP5_85F_MLP and network.preset_text in whole[1]
-    assert concord.compile(path, preset="ecp5-85f-mlp").preset_text == ""
+    assert network.config == ECP5_85F_256 and network.preset_text in whole[1]
+    assert concord.compile(path, preset="ecp5-85f-256").preset_text == ""
 
 
 @pytest.mark.slow
@@ -93,7 +92,7 @@ def test_every_preset_says_why_it_refuses(tmp_path):
     code, output = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
     first, *lines = output.splitlines()
     assert code == 1 and first == "Error: net fits into no preset of ulx3s-85f:" and not (tmp_path / "net").exists()
-    for line, name in zip(lines, ("ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"), strict=False):
+    for line, name in zip(lines, ("ecp5-85f-256", "ecp5-85f"), strict=False):
         assert re.match(rf"  {name}: matrix memory has \d+ words, but \d+ are needed \(weight.fc0 ", line)
     assert "it fits into no other preset" in output
     code, output = run("compile", path, "--board", "ulx3s-85f", "--preset", "ecp5-85f", "-o", tmp_path / "net")
@@ -108,7 +107,7 @@ def test_reasons_that_presets_share_are_told_once(tmp_path):
     (tmp_path / "net.onnx").write_bytes(proto.SerializeToString())
     helps = "  --partition any lets the host compute what the NPU does not take\n"  # it computes the Relu
     for board, presets, advice in (
-        ("ulx3s-85f", "ecp5-85f-256, ecp5-85f, ecp5-85f-mlp: ", helps), ("icebreaker", "", ""),
+        ("ulx3s-85f", "ecp5-85f-256, ecp5-85f: ", helps), ("icebreaker", "", ""),
     ):  # fmt: skip
         code, output = run("compile", tmp_path / "net.onnx", "--board", board, "-o", tmp_path / "net")
         place = board if presets else "up5k"
@@ -214,7 +213,7 @@ def test_a_speech_network_needs_a_configuration_of_its_own(tmp_path):
     path = DATA / "models" / "silero_vad_16k.onnx"
     code, output = run("compile", path, "--board", "ulx3s-85f", "-o", tmp_path / "net")
     assert code == 1
-    for name, words in (("ecp5-85f-256", 1024), ("ecp5-85f", 2048), ("ecp5-85f-mlp", 1040)):
+    for name, words in (("ecp5-85f-256", 1040), ("ecp5-85f", 2048)):
         assert re.search(rf"{name}: matrix memory has {words} words, but [12]\d+ are needed", output)
     assert "`concord fit --board ulx3s-85f` looks for a configuration with room" in output
     own = tmp_path / "own.toml"
@@ -251,10 +250,10 @@ def test_rates_are_asked_for_by_who_chooses(tmp_path, monkeypatch):
     monkeypatch.setattr(boards, "rates", lambda image, *a, **k: asked.append(image.config.name) or real(image, *a, **k))
     two_products(tmp_path)
     concord.compile(tmp_path / "net.onnx", board="ulx3s-85f")
-    assert sorted(asked) == ["ecp5-85f", "ecp5-85f-256", "ecp5-85f-mlp"]
+    assert sorted(asked) == ["ecp5-85f", "ecp5-85f-256"]
     asked.clear()
     concord.compile(tmp_path / "net.onnx", preset="tiny")
-    assert concord.compile(dense(tmp_path, 1024, 256, 16), board="ulx3s-85f").config == ECP5_85F_MLP
+    assert concord.compile(dense(tmp_path, 1024, 256, 16), board="ulx3s-85f").config == ECP5_85F_256
     assert asked == []
 
 
@@ -266,7 +265,7 @@ def test_a_network_is_compiled_once_for_every_preset(tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "for_weights", lambda *arguments: {})
     two_products(tmp_path)
     network = concord.compile(tmp_path / "net.onnx", board="ulx3s-85f")
-    assert sorted(compiled) == ["ecp5-85f", "ecp5-85f-256", "ecp5-85f-mlp"] and network.config.name in compiled
+    assert sorted(compiled) == ["ecp5-85f", "ecp5-85f-256"] and network.config.name in compiled
 
 
 @pytest.mark.slow

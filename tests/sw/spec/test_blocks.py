@@ -19,7 +19,7 @@ from concord.spec.presets import (
 BUILT = {
     ECP5_25F: (20, 56, 0),
     ECP5_85F: (140, 191, 0),
-    ECP5_85F_256: (136, 192, 0),
+    ECP5_85F_256: (136, 194, 0),
     TINY: (12, 13, 0),
     UP5K: (7, 28, 4),
     UP5K.replace(name="l2", lanes=2): (5, 28, 4),

@@ -234,7 +234,7 @@ def test_dictionaries_come_back():
 
 def test_presets_by_name():
     assert preset("tiny") is TINY
-    with pytest.raises(ValueError, match=r"^preset must be one of tiny, .*, ecp5-85f-mlp, not 'huge'$"):
+    with pytest.raises(ValueError, match=r"^preset must be one of tiny, .*, ecp5-85f-256, not 'huge'$"):
         preset("huge")
 
 

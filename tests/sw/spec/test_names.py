@@ -61,7 +61,7 @@ def test_removed_names_of_a_choice():
 
 
 def test_presets_of_a_board():
-    names = ["ecp5-85f-256", "ecp5-85f", "ecp5-85f-mlp"]
+    names = ["ecp5-85f-256", "ecp5-85f"]
     assert [one.name for one in presets_of("ulx3s-85f")] == names
     for board, spec in BOARD_SPECS.items():
         first, *others = presets_of(board)
