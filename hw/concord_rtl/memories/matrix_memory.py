@@ -107,7 +107,7 @@ class MatrixMemory(Component):
 
     @property
     def has_lanes(self) -> bool:
-        """Whether lanes of a word are written by themselves, and are in memories of their own for that."""
+        """True if lanes of a word are written by themselves, and are in memories of their own for that."""
         return self.config.has(Op.I_RUN)
 
     def _levels(self, words: int) -> int:
