@@ -42,7 +42,7 @@ prove-all: $(READY) ## sums and products of all 2^32 pairs, resumed where it was
 	$(RUN) tests/prove_all.py $(ARGS)
 fuzz: $(READY) ## damaged and odd input: a result or one readable message (ARGS="--seconds 600 --seed 1 --target onnx")
 	$(RUN) tests/fuzzing.py $(ARGS)
-formal: $(READY) ## proofs about the RTL for all inputs (ARGS="--only hazard --depth 20 --fast --no-changes" to choose)
+formal: $(READY) ## proofs about the RTL and rewrite rules for all inputs (ARGS="--only hazard --depth 20 --fast --no-changes" to choose)
 	$(RUN) tests/proving.py $(ARGS)
 gates: $(READY) ## netlists after synthesis and after place and route against the golden model (ARGS="--stage synthesis" to choose)
 	$(RUN) tests/gates.py $(ARGS)

@@ -1,4 +1,4 @@
-"""Proofs about the RTL: assertions for all inputs, checked by a solver.
+"""Proofs about the RTL and about rewrite rules of graphs: statements for all inputs, checked by a solver.
 
 ``docs/formal.md`` says what is proven and how far. Usage: ``python tests/proving.py --help``.
 """
@@ -96,7 +96,9 @@ def prove(
 
 def main(words: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(description="Prove properties of the RTL for all inputs (docs/formal.md).")
+    parser = argparse.ArgumentParser(
+        description="Prove properties of the RTL and of rewrite rules for all inputs (docs/formal.md)."
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="proofs with this in unit or property")
     parser.add_argument("--depth", type=int, metavar="CYCLES", help="cycles from reset, in place of those listed")
     parser.add_argument("--seconds", type=float, metavar="N", help="end a question to the solver after this time")

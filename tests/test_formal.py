@@ -4,13 +4,14 @@ import pytest
 from amaranth.hdl import Signal
 
 from proving import attempt, choose, main, prove
+from support.formal import rewrites
 from support.formal.bench import Bench
 from support.formal.catalogue import PROOFS
 from support.formal.mutant import Change, changed
 from support.formal.proof import Function, Result, Sequential
 
 #: Units of which one slip each is tried.
-NOTICED = ("hazard tracker", "binary16 multiplier")
+NOTICED = ("hazard tracker", "binary16 multiplier", *(proof.unit for proof in rewrites.PROOFS))
 
 
 def counter(last: int = 3, *, allowed: int = 1):

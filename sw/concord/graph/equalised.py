@@ -346,7 +346,8 @@ def _scaled(graph: Graph, channel_map: Channels, powers: Ids, node: Node) -> lis
     if not result.any():
         return [node]
     if (constant := constant_of(node, "Add", "Sub", "Max", "Min")) is not None:
-        return [node.with_attrs(constant=_short(np.ldexp(*np.broadcast_arrays(constant, -result))))]
+        values = _short(np.ldexp(*np.broadcast_arrays(constant, -result)), graph.shapes[node.inputs[0]])
+        return [node.with_attrs(constant=values)]
     if node.op == "Clip":
         return _clip(graph, node, result)
     return [node]
@@ -360,9 +361,9 @@ def _clip(graph: Graph, node: Node, result: Ids) -> list[Node]:
         return [node.with_attrs(min=float(low.flat[0]), max=float(high.flat[0]))]
     steps: list[tuple[str, dict[str, Any]]] = []
     if np.isfinite(low).all():
-        steps.append(("Max", {"constant": _short(low)}) if low.any() else ("Relu", {}))
+        steps.append(("Max", {"constant": _short(low, low.shape)}) if low.any() else ("Relu", {}))
     if np.isfinite(high).all():
-        steps.append(("Min", {"constant": _short(high)}))
+        steps.append(("Min", {"constant": _short(high, high.shape)}))
     made, (current,) = [], node.inputs
     for index, (op, attrs) in enumerate(steps):
         last = index == len(steps) - 1
@@ -374,10 +375,10 @@ def _clip(graph: Graph, node: Node, result: Ids) -> list[Node]:
     return made
 
 
-def _short(values: FloatArray) -> FloatArray:
-    """Without what is the same along whole axes."""
-    for axis in range(values.ndim):
+def _short(values: FloatArray, shape: Shape) -> FloatArray:
+    """Numbers without what is the same along whole axes, for a tensor whose shape has those axes."""
+    for axis in range(values.ndim - len(shape), values.ndim):
         first = values.take([0], axis=axis)
-        if (values == first).all():
+        if values.shape[axis] == shape[axis - values.ndim] and (values == first).all():
             values = first
     return values

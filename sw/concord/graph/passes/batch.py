@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from concord.graph.ir import Graph
+from functools import partial
+
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import constant_of
+from concord.graph.rewriting import Emit, rewrite
 
 
 class BatchError(ValueError):
@@ -32,4 +35,19 @@ def with_batch(graph: Graph, size: int) -> Graph:
     if any(size != 1 for constant in constants if constant is not None for size in constant.shape[:-1]):
         raise BatchError("batch must be 1: a constant has rows")
     shapes = {name: (size, *shape[1:]) if name in used else shape for name, shape in graph.shapes.items()}
-    return Graph(graph.name, list(graph.nodes), list(graph.inputs), list(graph.outputs), shapes, set())
+    made = Graph(graph.name, list(graph.nodes), list(graph.inputs), list(graph.outputs), shapes, set())
+    for node in graph.nodes:
+        rank = len(shapes[node.outputs[0]])
+        if any(len(shapes[name]) < rank for name in node.inputs):
+            rewrite(made, node, partial(_aligned, graph=made, node=node, rank=rank))
+    return made
+
+
+def _aligned(emit: Emit, graph: Graph, node: Node, rank: int) -> None:
+    """Operands of so many axes: axes of length 1 are behind that of the samples, not in front of it."""
+    operands = list(node.inputs)
+    for k, name in enumerate(operands):
+        size, *rest = graph.shapes[name]
+        if len(rest) + 1 < rank:
+            operands[k] = emit("Reshape", name, shape=(size, *[1] * (rank - 1 - len(rest)), *rest))
+    emit(node.op, *operands, **node.attrs)

@@ -40,7 +40,7 @@ def _last_product(graph: Graph, node: Node) -> tuple[Node, str] | None:
             halved = True
         elif len(following.inputs) == 2 and not times:
             (other,) = {*following.inputs} - {value.outputs[0]} or {""}
-            halving = graph.producer(other)
+            halving = graph.producer(other) if other not in graph.quantization else None
             if other != x:
                 if halved or halving is None or not _constant(halving, "Mul", 0.5) or halving.inputs[0] != x:
                     return None

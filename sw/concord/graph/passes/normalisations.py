@@ -54,7 +54,8 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
         if mean is None or square is None or not _is_mean(mean) or (square.op, square.inputs) != ("Mul", (x, x)):
             continue
         nodes = (square, mean, shifted, root, product)
-        if not float(np.min(epsilon)) > 0 or not _alone(graph, nodes):
+        grown = graph.shapes[product.outputs[0]] != graph.shapes[x]
+        if grown or not float(np.min(epsilon)) > 0 or not _alone(graph, nodes):
             return None
         axes = mean.attributes(ReductionAttributes).axes
         centre = _centre(graph, x, axes, nodes)
