@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.backends.constants_file import archive, reader, write_both
-from concord.derive.backends.function_texts import defined, text_behind
+from concord.derive.backends.function_texts import defined, library_text
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.names import Names, in_docstring
@@ -209,7 +209,7 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
         If a size of an input is open, or an operation mixes samples.
     """
     graph, shapes = network.graph, shapes_of(network.graph)
-    functions = text_behind(f"{library}_functions.py", "# --- arithmetic ---\n", __package__)
+    functions = library_text(library, f"{__package__}.numpy_functions", f"{__package__}.torch_functions")
     names = Names([*defined(functions), "W", "run", "network", "INPUTS", "OUTPUTS", "Path", "np", "torch", "hashlib",
                    "io", "constants_of", "kind", "start"])  # fmt: skip
     writer = PythonWriter()
