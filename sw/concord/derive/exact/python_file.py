@@ -17,11 +17,12 @@ from concord.derive.backends.function_texts import defined, library_text
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.names import Names, in_docstring
-from concord.integer.exact_sums import exact_type, sum_bound
 from concord.integer.float32 import Integers
 from concord.integer.network import IntegerNetwork
 from concord.integer.requantise import ACCUMULATOR_BITS
 from concord.spec.formats import Rounding
+from concord.sums.exact import exact_type
+from concord.sums.reach import sum_bound
 
 _DOCSTRING = '''"""{name}, a quantised network, executed on its codes: sums of 32 bits, and tables.
 
