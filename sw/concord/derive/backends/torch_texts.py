@@ -74,7 +74,7 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, 
 
 @cache
 def functions() -> str:
-    """What a file begins with."""
+    """Imports and functions with which a file begins."""
     return "import numpy as np\nimport torch\nfrom torch import Tensor\n\n" + with_operations("torch")
 
 
