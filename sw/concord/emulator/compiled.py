@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from concord.emulator.kernel_cache import kept
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_MAX, Flag
 from concord.spec.isa import Op
+from concord.utils.arrays import Ints
 
 F32 = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 _EXPONENT = np.int32(0x7F800000)
 _MAGNITUDE = np.int32(0x7FFFFFFF)

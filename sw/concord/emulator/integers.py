@@ -13,7 +13,7 @@ import numpy as np
 from concord.emulator.integer_machine import IntegerMachine
 from concord.golden.integers import IntegerRangeError, digits, rounded, within
 from concord.golden.lazy_update import Updated, lazy_update
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.chains import VECTOR_MASK, Index, Mask
@@ -26,6 +26,7 @@ from concord.spec.operations import IntegerSource
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
 from concord.spec.widths import largest
 from concord.sums.exact import exact_type
+from concord.utils.arrays import Ints
 
 #: Formats of the weights and of the accumulators that chains update.
 WEIGHT, ACCUMULATOR_BITS = TrainingFormat(8), 16

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, GRID_BITS, SUM_BITS, digit_span
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 from concord.spec.widths import largest
+from concord.utils.arrays import Ints
 
 
 class IntegerRangeError(OverflowError):

@@ -8,12 +8,10 @@ elements are never negative, as after a Relu, that holds for its positive and fo
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.sums.reach import norms, sides_of
 from concord.train.parameters import Parameter
-
-Ints = npt.NDArray[np.int64]
+from concord.utils.arrays import Ints
 
 
 def projected(values: Ints, limit: int) -> Ints:

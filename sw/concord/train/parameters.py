@@ -14,8 +14,7 @@ from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, AccumulatorFormat, TrainingFormat
 from concord.train.noise import NoiseStream
 from concord.train.tensor import Tensor
-
-Ints = npt.NDArray[np.int64]
+from concord.utils.arrays import Ints
 
 
 def integer(bits: int) -> type[np.signedinteger[Any]]:

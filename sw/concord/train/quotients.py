@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from concord.golden.normalise import reciprocal_root
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.train.tensor import Dyadic, Tensor
+from concord.utils.arrays import Ints
 
 #: Mantissas that are nearer to a half than this are rounded with exact integers; double precision is off by far less.
 _NEAR = 2.0**-24

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.golden.integers import excess, grid_of, moved
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.golden.training import Block, bits_to_drop, quantize_float
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
 from concord.sums.exact import DOUBLE, SINGLE, exact_type
 from concord.train.noise import NoiseStream
+from concord.utils.arrays import Ints
 
 Array = npt.NDArray[Any]
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.golden.normalise import nearest, rounded_quotient
-from concord.golden.rounding import MAGNITUDE_BITS, Ints, round_shift
+from concord.golden.rounding import MAGNITUDE_BITS, round_shift
 from concord.golden.training import bits_to_drop, ceil_log2
 from concord.graph.ir import Node
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
@@ -29,6 +29,7 @@ from concord.train.norm import ROOT_BITS, Norm, Number, Running, Statistics, on_
 from concord.train.parameters import BlockLayout, Parameter
 from concord.train.products import exact, total
 from concord.train.tensor import Array, Dyadic, Tensor, to_format, top_of
+from concord.utils.arrays import Ints
 
 #: Of what is centred, and of what is normalised.
 CENTRED = TrainingFormat(16)
