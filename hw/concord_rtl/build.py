@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +85,30 @@ def verilog(preset_name: str, build: Path) -> None:
     click.echo(output)
 
 
+def planned(command: Callable[..., None]) -> Callable[..., None]:
+    """Options of what is built; the command gets the :class:`Plan`."""
+
+    @wraps(command)
+    def with_plan(
+        board_name: str,
+        preset_name: str | None,
+        config_file: Path | None,
+        image: Path | None,
+        build: Path,
+        link_name: str | None,
+        short_chains: bool = False,
+        **others: Any,
+    ) -> None:
+        own: dict[str, Any] = {"config": config_file, "link_name": link_name, "short_chains": short_chains}
+        command(Plan(board_name, preset_name, image, build, CONSOLE, **own), **others)
+
+    for option in (link_option, build_option, image_option, config_option, preset_option, board_option):
+        with_plan = option(with_plan)
+    return with_plan
+
+
 @main.command()
-@board_option
-@preset_option
-@config_option
-@image_option
-@build_option
+@planned
 @click.option(
     "--seeds",
     callback=_numbers,
@@ -103,7 +123,6 @@ def verilog(preset_name: str, build: Path) -> None:
     help="After that time no other seed is tried if there is a result.",
 )
 @clock_option
-@link_option
 @baud_option
 @partial_option
 @click.option(
@@ -113,32 +132,22 @@ def verilog(preset_name: str, build: Path) -> None:
 )
 @click.option("--jobs", default=1, show_default=True, help="Seeds worked on at a time.")
 def bitstream(
-    board_name: str,
-    preset_name: str | None,
-    config_file: Path | None,
-    image: Path | None,
-    build: Path,
+    plan: Plan,
     seeds: list[int] | None,
     every_seed: bool,
     minutes: float,
     clock_mhz: float | None,
-    link_name: str | None,
     baud: int | None,
     jobs: int,
     partial: bool,
-    short_chains: bool,
 ) -> None:
     """Make a bitstream and a report.
 
     Without --clock the bitstream of a family whose PLL can be tuned runs at the clock that place and route reached.
     Fails if --clock is not reached, or, on other devices, the preset's clock.
     """
-    plan = Plan(
-        board_name, preset_name, image, build, CONSOLE,
-        config_file=config_file, link_name=link_name, short_chains=short_chains,
-    )  # fmt: skip
-    if lacking := shortage(plan.config, board_name):
-        raise click.ClickException(f"does not fit on {board_name}: {lacking}")
+    if lacking := shortage(plan.config, plan.board.name):
+        raise click.ClickException(f"does not fit on {plan.board.name}: {lacking}")
     plan.choose(clock_mhz, baud)
     board, config, flow, hz = plan.board, plan.config, plan.flow, plan.hz
     target = f"target {plan.aim / report.MHZ:g} MHz, {plan.link.name} with {plan.link.text}"
@@ -235,29 +244,14 @@ def area(
 
 
 @main.command()
-@board_option
-@preset_option
-@config_option
-@image_option
-@build_option
+@planned
 @partial_option
-@link_option
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Bitstream to write.")
-def patch(
-    board_name: str,
-    preset_name: str | None,
-    config_file: Path | None,
-    image: Path | None,
-    build: Path,
-    output: Path,
-    partial: bool,
-    link_name: str | None,
-) -> None:
+def patch(plan: Plan, output: Path, partial: bool) -> None:
     """Put other contents into a built bitstream.
 
     Takes seconds, without place and route; without --image, the contents are zeros.
     """
-    plan = Plan(board_name, preset_name, image, build, CONSOLE, config_file=config_file, link_name=link_name)
     board, config, flow = plan.board, plan.config, plan.flow
     if not flow.bitstream.exists():
         raise click.ClickException(f"{flow.bitstream} must be built first: make bitstream BOARD={board.name}")
@@ -269,7 +263,7 @@ def patch(
     if other and not partial:
         raise click.ClickException(
             f"{', '.join(other)} must be as when the bitstream was built, being no block RAM: "
-            f"build it with --image {image}, or load them over the link and say --partial here"
+            f"build it with --image {plan.image}, or load them over the link and say --partial here"
         )
     _fill(plan, output, partial)
 

@@ -111,10 +111,10 @@ def test_steps_are_those_of_the_page(name):
         except Trapped:
             trapped += 1
             with pytest.raises(IntegerRangeError):
-                registers.step(Op[name.upper()], z, x, y, **arguments)
+                registers.step(Op[name.upper()], z=z, x=x, y=y, **arguments)
             want = [exp[z], top[z], None]
         else:
-            registers.step(Op[name.upper()], z, x, y, **arguments)
+            registers.step(Op[name.upper()], z=z, x=x, y=y, **arguments)
         if want[0] is None:
             want[:2] = exp[z], top[z]
         assert (registers.exp[z], registers.top[z]) == tuple(want[:2])

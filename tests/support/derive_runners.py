@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper
 
-from concord.derive.backends import numpy_flags, numpy_functions, onnx_functions
+from concord.derive.backends import function_texts, numpy_flags, numpy_functions, onnx_functions, torch_texts
 from concord.derive.backends.onnx_functions import IR_VERSION, OPSET
 from concord.emulator import kernels
 from concord.operations import catalogue, numpy_text
@@ -116,11 +118,16 @@ def torch_function(name, attributes, *arrays):
     """A function of derived modules of PyTorch."""
     import torch
 
-    from concord.derive.backends import torch_flags, torch_functions
-    from concord.operations import torch_text
+    return of_python([text_of_torch()], name, attributes, *map(torch.from_numpy, arrays)).numpy()
 
-    modules = [torch_text, torch_functions, torch_flags]
-    return of_python(modules, name, attributes, *map(torch.from_numpy, arrays)).numpy()
+
+@cache
+def text_of_torch():
+    """The functions that derived modules of PyTorch hold, as attributes."""
+    text = "\n\n".join([torch_texts.functions(), function_texts.flag_text("torch"), function_texts.host_text("torch")])
+    namespace = SimpleNamespace()
+    exec(compile(text, "torch_texts", "exec"), namespace.__dict__)
+    return namespace
 
 
 def run_onnx_nodes(nodes, inputs, functions, arrays, level):

@@ -6,9 +6,8 @@ import numpy as np
 
 from concord.emulator import ReferenceMachine
 from concord.image import Memories
-from concord.overflow.histogram import Histogram
-from concord.overflow.machine import SumStage
 from concord.spec.memmap import RegionId
+from concord.sums.histogram import Histogram, SumStage
 
 
 class CountingMachine(ReferenceMachine):

@@ -119,10 +119,8 @@ class Plan:
         As the options of the commands.
     console : Console
         Where progress is shown.
-    config : NpuConfig or None
-        A configuration of its own, instead of a preset or that of the image.
-    config_file : Path or None
-        The file that such a configuration is in.
+    config : NpuConfig, Path or None
+        A configuration of its own, or the file that it is in, instead of a preset or that of the image.
     link_name : str or None
         Name of a link of the board; its first one without.
     short_chains : bool
@@ -143,13 +141,15 @@ class Plan:
         build: Path,
         console: Console,
         *,
-        config: NpuConfig | None = None,
-        config_file: Path | None = None,
+        config: NpuConfig | Path | None = None,
         link_name: str | None = None,
         short_chains: bool = False,
     ):
         self.board = concord_boards.board_named(board_name)
-        self.config = config or configuration(self.board, preset_name, image, config_file)
+        self.image = image
+        if not isinstance(config, NpuConfig):
+            config = configuration(self.board, preset_name, image, config)
+        self.config = config
         if image is not None and (advice := remedy(self.config, image)):
             console.print(f"{image}: {advice}", markup=False, highlight=False)
         spec = BOARD_SPECS[self.board.name]

@@ -66,6 +66,20 @@ class NumberRange(click.FloatRange):
         return float(super().convert(value, param, ctx))
 
 
+def gathered(**records: Any) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """A decorator of a command that gets options in records: a ``NamedTuple`` by parameter, whose fields they are."""
+
+    def with_records(command: Callable[..., R]) -> Callable[..., R]:
+        @wraps(command)
+        def called(**values: Any) -> R:
+            made = {name: kind(*(values.pop(field) for field in kind._fields)) for name, kind in records.items()}
+            return command(**made, **values)
+
+        return called
+
+    return with_records
+
+
 def readable(command: Callable[P, R]) -> Callable[P, R]:
     """Turn the errors a user can cause into one message without a traceback."""
 

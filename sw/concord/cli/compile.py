@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from concord.cli.common import EXISTING, FOLDER, arrays_of, echo, readable, show_rates, wide_console
+from concord.cli.common import EXISTING, FOLDER, arrays_of, echo, gathered, readable, show_rates, wide_console
 from concord.cli.json_output import flag_facts, json_option, npu_facts, rate_facts, write_json
-from concord.cli.options import check_exact, compile_options, rounding_option
-from concord.cli.passes import Watch, passes_options
+from concord.cli.options import CodesOptions, check_exact, compile_options, rounding_option
+from concord.cli.passes import PassesShown, Watch, passes_options
 from concord.cli.selection import SELECTED, selection_options
 from concord.cli.status import counted_status
 from concord.cli.workers import SHARED, several, workers_options
@@ -44,16 +44,14 @@ FIRST = [name for name, known in OPTIONS.items() if known.spelling and name not 
 @workers_options
 @readable
 @selection_options
+@gathered(codes=CodesOptions, shown=PassesShown)
 def compile_model(
     model: Path,
     output: Path | None,
-    exact: bool,
-    rounding: str | None,
+    codes: CodesOptions,
     as_json: bool,
     selection: Selection,
-    verbose: bool,
-    dump: Path | None,
-    check: bool,
+    shown: PassesShown,
     **values: Any,
 ) -> None:
     """Compile a MODEL, of ONNX or TensorFlow Lite, to a folder.
@@ -99,7 +97,7 @@ def compile_model(
     from concord.utils.foreign import tflite_contents
 
     options = CompileOptions(**values)
-    if exact:
+    if codes.exact:
         from concord.cli.exact import check_options, compile_codes_for, compile_exactly
 
         parts = () if tflite_contents(model) is not None else ("--shape", "--inputs", "--outputs", "--fix")
@@ -108,20 +106,20 @@ def compile_model(
         part, folder = model if selection == Selection() else selection.of(onnx_bytes(model)), output
         folder = folder or model.with_suffix("")
         if (options.preset, options.config) != (None, None):
-            compile_codes_for(part, folder, Target.of(options).configs[0], options.link, rounding, as_json)
+            compile_codes_for(part, folder, Target.of(options).configs[0], options.link, codes.rounding, as_json)
         elif (options.board, options.link) != (None, None):
             raise ValueError("--exact must be given with --preset or --config for a --board and a --link")
         else:
-            compile_exactly(part, folder, rounding, as_json)
+            compile_exactly(part, folder, codes.rounding, as_json)
         return
-    check_exact(rounding)
-    if as_json and (verbose or check):
+    check_exact(codes.rounding)
+    if as_json and (shown.verbose or shown.check):
         raise ValueError("--json must be given without --verbose and --check, which write tables")
     calibrate, workers, cluster = options.calibrate, options.workers, options.cluster
     options.check(calibrate is not None)
     npu, target = Target.of(options), output or model.with_suffix("")
     NETWORK_FOLDER.check_place(target)
-    network, watch = selection.of(onnx_bytes(model)), Watch(verbose, dump, check)
+    network, watch = selection.of(onnx_bytes(model)), Watch(*shown)
     click.get_current_context().call_on_close(watch.show)
     with watch.observed():
         graph = with_states(import_model(network), states_of(options.states))
@@ -171,7 +169,7 @@ def compile_model(
     streamed = f", streamed residual: {', '.join(compiled.streamed_residuals)}" if compiled.streamed_residuals else ""
     if (measured := compiled.package.quantised_model) is not None:
         echo(f"warning: {measured.text}" if measured.too_large else measured.text, err=measured.too_large)
-    for tensor in compiled.inexact if verbose else ():
+    for tensor in compiled.inexact if shown.verbose else ():
         echo(f"not exact: {tensor.text}")
     if compiled.assumptions:
         wide_console().print(assumption_table(compiled.assumptions))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from rich.table import Table
@@ -19,6 +19,7 @@ from concord.cli.common import (
     TerminalConsole,
     arrays_of,
     echo,
+    gathered,
     readable,
     wide_console,
 )
@@ -45,6 +46,24 @@ _WIDE = 120
 UNJUDGED = "accuracy was not judged: --input SAMPLES measures what is lost with these mantissas"
 #: Note if nothing is within the budget.
 NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --budget allows more"
+
+
+class SearchOptions(NamedTuple):
+    """Board and link, mantissas, the least clock in MHz, and how many configurations are shown."""
+
+    board: str
+    link: str | None
+    mantissas: tuple[int, ...]
+    least_mhz: float
+    show: int
+
+
+class LossOptions(NamedTuple):
+    """File of samples on which losses are measured, how many, and what may be lost; ``None`` without an option."""
+
+    inputs: Path | None
+    samples: int
+    budget: str | None
 
 
 @click.command()
@@ -80,16 +99,11 @@ NOT_MET = "nothing keeps the budget: --mantissa tries wider mantissas, and --bud
 @json_option
 @readable
 @selection_options
+@gathered(wanted=SearchOptions, measured=LossOptions)
 def fit(
     model: Path,
-    board: str,
-    inputs: Path | None,
-    samples: int,
-    budget: str | None,
-    mantissas: tuple[int, ...],
-    least_mhz: float,
-    link: str | None,
-    show: int,
+    wanted: SearchOptions,
+    measured: LossOptions,
     output: Path | None,
     as_json: bool,
     selection: Selection,
@@ -107,17 +121,19 @@ def fit(
 
     if output is not None:
         check_place(output)
+    board, link = wanted.board, wanted.link
     board_spec(board).link(link)
     graph = import_model(selection.of(one_file(model)))
-    widths = tuple(dict.fromkeys(mantissas)) or MANTISSAS
+    widths = tuple(dict.fromkeys(wanted.mantissas)) or MANTISSAS
     with TerminalConsole(stderr=True).status("reading the network") as status:
         judge = None
-        if inputs is not None:
+        if measured.inputs is not None:
             status.update("computing the samples in double precision")
-            judge = _judge(graph, inputs, samples, budget, status.update)
-        elif budget is not None:
+            judge = _judge(graph, measured.inputs, measured.samples, measured.budget, status.update)
+        elif measured.budget is not None:
             raise ValueError("--budget must be given with --input, whose samples it is about")
-        race = search(graph, board, widths, judge, most=show, least_mhz=least_mhz, link=link, say=status.update)
+        limits: dict[str, Any] = {"most": wanted.show, "least_mhz": wanted.least_mhz}
+        race = search(graph, board, widths, judge, **limits, link=link, say=status.update)
     if not race.candidates:
         raise ValueError(_nowhere(graph, model, board, widths, race))
     if output is not None and race.kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -22,6 +22,13 @@ rounding_option = click.option(
     "operator by operator, as TensorFlow Lite's reference kernels do (the default for its files), or as its default "
     "kernels do, which round products in single precision. A folder has a rule of its own.",
 )
+
+
+class CodesOptions(NamedTuple):
+    """``--exact``, for a network on codes, and ``--rounding`` or ``None``."""
+
+    exact: bool
+    rounding: str | None
 
 
 def check_exact(rounding: str | None) -> None:

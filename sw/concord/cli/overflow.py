@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,12 +14,13 @@ from concord.cli.common import (
     TerminalConsole,
     arrays_of,
     echo,
+    gathered,
     readable,
     samples_input,
     wide_console,
 )
 from concord.cli.selection import selection_options
-from concord.cli.workers import several, workers_options
+from concord.cli.workers import SharingOptions, several, workers_options
 from concord.utils.files import check_place, write_bytes, write_text
 
 if TYPE_CHECKING:
@@ -28,6 +29,26 @@ if TYPE_CHECKING:
 
 _WIDTH = click.IntRange(1, 64)
 _OPERAND = click.IntRange(1, 32)
+
+
+class CountingOptions(NamedTuple):
+    """View, and widths and rules of counting; ``None`` without an option."""
+
+    view: str | None
+    width: int | None
+    output_width: int | None
+    threshold: int | None
+    kind: str | None
+    input_width: int | None
+    weight_width: int | None
+    rounding: str | None
+    clip: bool
+
+    @property
+    def of_integers(self) -> dict[str, Any]:
+        """Options of layers of integers alone, by parameter of their settings."""
+        names = ("input_width", "weight_width", "rounding")
+        return {name: getattr(self, name) for name in names} | {"clip": self.clip or None}
 
 
 @click.command()
@@ -79,24 +100,16 @@ _OPERAND = click.IntRange(1, 32)
 @workers_options
 @readable
 @selection_options
+@gathered(storage=CountingOptions, sharing=SharingOptions)
 def overflow(
     model: Path,
     inputs: Path,
     output: Path | None,
-    view: str | None,
+    storage: CountingOptions,
     samples: int,
-    width: int | None,
-    output_width: int | None,
-    threshold: int | None,
-    kind: str | None,
-    input_width: int | None,
-    weight_width: int | None,
-    rounding: str | None,
-    clip: bool,
     ranges: tuple[str, ...],
     selection: Selection,
-    workers: int | None,
-    cluster: str | None,
+    sharing: SharingOptions,
 ) -> None:
     """Count how many values of MODEL need how many bits, and which widths are free of overflow.
 
@@ -117,9 +130,9 @@ def overflow(
     from concord.overflow.picture import picture
     from concord.spec.stored import MODEL
 
-    view = view or ("machine" if model.is_dir() else "integers")
-    only = {"--kind": kind, "--input-width": input_width, "--weight-width": weight_width, "--rounding": rounding}
-    wrong = [name for name, value in {**only, "--clip": clip or None}.items() if value is not None]
+    view = storage.view or ("machine" if model.is_dir() else "integers")
+    only = {"kind": storage.kind} | storage.of_integers
+    wrong = [f"--{name.replace('_', '-')}" for name, value in only.items() if value is not None]
     if view == "machine" and wrong:
         raise ValueError(f"{', '.join(wrong)} must be given with --view integers: the NPU has formats of its own")
     if model.is_dir() and selection != Selection():
@@ -135,19 +148,18 @@ def overflow(
         graph = with_states(graph, load_package(model).arrangement.state_results)
     arrays = {name: values[:samples] for name, values in samples_of(graph, arrays_of(inputs)).items()}
     limits = input_ranges(ranges, graph)
-    with several(workers, cluster) as engine, TerminalConsole(stderr=True).status("counting"):
+    widths: dict[str, Any] = {"width": storage.width, "output_width": storage.output_width}
+    with several(*sharing) as engine, TerminalConsole(stderr=True).status("counting"):
         if view == "machine":
+            package, name, threshold = load_package(model), model.resolve().name, storage.threshold or 0
             analysis = analyse_machine(
-                load_package(model), arrays, ranges=limits, width=width, output_width=output_width,
-                threshold=threshold or 0, name=model.resolve().name, engine=engine,
-            )  # fmt: skip
+                package, arrays, ranges=limits, threshold=threshold, name=name, engine=engine, **widths
+            )
         else:
-            settings = settings_of(kind or kind_of(graph)).replace(
-                width=width, output_width=output_width, threshold=threshold, input_width=input_width,
-                weight_width=weight_width, rounding=rounding, clip=clip or None,
-            )  # fmt: skip
+            kind, name = storage.kind or kind_of(graph), model.stem
+            settings = settings_of(kind).replace(threshold=storage.threshold, **widths, **storage.of_integers)
             analysis = analyse_integers(
-                graph, arrays, kind=kind, settings=settings, ranges=limits, name=model.stem, engine=engine
+                graph, arrays, kind=kind, settings=settings, ranges=limits, name=name, engine=engine
             )
     _show(analysis)
     if files:

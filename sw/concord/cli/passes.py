@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 import click
 
@@ -37,6 +37,14 @@ def passes_options(command: Callable[P, R]) -> Callable[P, R]:
     for option in reversed(options):
         command = option(command)
     return command
+
+
+class PassesShown(NamedTuple):
+    """Values of the options; ``None`` without a folder."""
+
+    verbose: bool
+    dump: Path | None
+    check: bool
 
 
 class Watch:

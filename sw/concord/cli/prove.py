@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -15,17 +16,26 @@ from concord.cli.common import (
     arrays_of,
     check_page,
     echo,
+    gathered,
     inputs_from,
     readable,
     wide_console,
 )
-from concord.cli.options import check_exact, rounding_option
+from concord.cli.options import CodesOptions, check_exact, rounding_option
 from concord.display.tables import text_table
 from concord.prove.facts import Proof
 from concord.utils.files import write_text
 
 #: Exit status if anything differs.
 STATUS = 1
+
+
+class ProofSamples(NamedTuple):
+    """File of samples, or how many are random and their seed."""
+
+    inputs: Path | None
+    samples: int
+    seed: int
 
 
 @click.command()
@@ -67,16 +77,14 @@ STATUS = 1
 )
 @rounding_option
 @readable
+@gathered(batch=ProofSamples, codes=CodesOptions)
 def prove(
     net: Path,
-    inputs: Path | None,
-    samples: int,
-    seed: int,
+    batch: ProofSamples,
     only: str | None,
     rtl_samples: int,
     output: Path | None,
-    exact: bool,
-    rounding: str | None,
+    codes: CodesOptions,
 ) -> None:
     """Compare NET, a compiled network or an image, on all implementations with the emulator, value by value.
 
@@ -85,13 +93,13 @@ def prove(
     """
     from concord.integer.npu.folder import is_codes_folder
 
-    if exact or is_codes_folder(net):
+    if codes.exact or is_codes_folder(net):
         if only != "c" or output is not None:
-            what = "--exact" if exact else "a network on codes"
+            what = "--exact" if codes.exact else "a network on codes"
             raise ValueError(f"{what} must be given with --with c, and without --output")
-        _prove_exactly(net, inputs, samples, seed, rounding, scales=exact)
+        _prove_exactly(net, batch, codes)
         return
-    check_exact(rounding)
+    check_exact(codes.rounding)
     from concord.prove import IMPLEMENTATIONS
     from concord.prove import prove as compare
     from concord.prove.page import render
@@ -101,10 +109,16 @@ def prove(
         raise ValueError(f"--with must be of {', '.join(IMPLEMENTATIONS)}, not {unknown[0]!r}")
     page = output or (net / "prove.html" if net.is_dir() else net.with_suffix(".prove.html"))
     facts = check_page(page)
-    arrays = None if inputs is None else arrays_of(inputs)
+    arrays = None if batch.inputs is None else arrays_of(batch.inputs)
     with TerminalConsole(stderr=True).status("deriving") as status:
         proof = compare(
-            net, arrays, samples=samples, machine_samples=rtl_samples, only=names, seed=seed, say=status.update
+            net,
+            arrays,
+            samples=batch.samples,
+            machine_samples=rtl_samples,
+            only=names,
+            seed=batch.seed,
+            say=status.update,
         )
     write_text(page, render(proof))
     write_text(facts, proof.to_json())
@@ -114,14 +128,14 @@ def prove(
         raise click.exceptions.Exit(STATUS)
 
 
-def _prove_exactly(net: Path, inputs: Path | None, samples: int, seed: int, rounding: str | None, scales: bool) -> None:
+def _prove_exactly(net: Path, batch: ProofSamples, codes: CodesOptions) -> None:
     """Compare C of a quantised network with the network on codes, with its scales or with the factors of an NPU."""
     from concord.cli.exact import network_at
     from concord.prove.exact import prove_exact
 
-    network = network_at(net, rounding, scales=scales)
-    arrays = None if inputs is None else inputs_from(inputs, [*network.graph.inputs])
-    proof = prove_exact(network, arrays, samples=samples, seed=seed)
+    network = network_at(net, codes.rounding, scales=codes.exact)
+    arrays = None if batch.inputs is None else inputs_from(batch.inputs, [*network.graph.inputs])
+    proof = prove_exact(network, arrays, samples=batch.samples, seed=batch.seed)
     for name, count in proof.different.items():
         if count:
             echo(f"{name}: {count:,} of {proof.compared[name]:,} codes are different")

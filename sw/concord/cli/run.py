@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 import numpy as np
@@ -17,6 +17,7 @@ from concord.cli.common import (
     check_npz,
     connected,
     echo,
+    gathered,
     inputs_from,
     on_option,
     readable,
@@ -25,8 +26,8 @@ from concord.cli.common import (
 )
 from concord.cli.exact import check_options, results_on_codes, run_exactly
 from concord.cli.json_output import array_facts, comparison_facts, flag_facts, json_option, write_json
-from concord.cli.options import check_exact, compile_options, rounding_option
-from concord.cli.workers import several, workers_options
+from concord.cli.options import CodesOptions, check_exact, compile_options, rounding_option
+from concord.cli.workers import SharingOptions, several, workers_options
 from concord.host import Device, LinkedDevice
 from concord.host.measured import LinkComparison, compared_run
 from concord.host.progress import counted, run_batch
@@ -42,6 +43,13 @@ from concord.utils.files import replacing
 
 #: Exit status of ``concord run --strict`` when flags were raised.
 STRICT_STATUS = 3
+
+
+class RunPlace(NamedTuple):
+    """``--on``, and ``--link`` or ``None``."""
+
+    on: str
+    link: str | None
 
 
 @click.command()
@@ -60,18 +68,16 @@ STRICT_STATUS = 3
 @json_option
 @workers_options
 @readable
+@gathered(place=RunPlace, codes=CodesOptions, sharing=SharingOptions)
 def run(
     network: Path,
     inputs: Path,
     output: Path,
-    on: str,
-    link: str | None,
+    place: RunPlace,
     strict: bool,
-    exact: bool,
-    rounding: str | None,
+    codes: CodesOptions,
     as_json: bool,
-    workers: int | None,
-    cluster: str | None,
+    sharing: SharingOptions,
 ) -> None:
     """Run a compiled NETWORK, or an image, on a batch of inputs.
 
@@ -87,16 +93,16 @@ def run(
     and without an NPU if --exact is given.
     """
     check_npz(output)
-    if is_codes_folder(network) and not exact:
+    if is_codes_folder(network) and not codes.exact:
         check_options(("--input", "--output", "--on", "--link", "--json"))
-        check_link(on, link)
-        _run_codes(network, inputs, output, on, link, as_json)
+        check_link(*place)
+        _run_codes(network, inputs, output, place, as_json)
         return
-    if exact or is_integer_folder(network):
+    if codes.exact or is_integer_folder(network):
         check_options(("--exact", "--input", "--output", "--rounding", "--json"))
-        run_exactly(network, inputs, output, rounding, as_json)
+        run_exactly(network, inputs, output, codes.rounding, as_json)
         return
-    check_exact(rounding)
+    check_exact(codes.rounding)
     loaded, package = load(network)
     by_input = inputs_from(
         inputs, [port.name for port in loaded.inputs] if package is None else [*package.input_shapes]
@@ -106,11 +112,11 @@ def run(
     records = [] if package is None else package.input_flags(by_input)
     if strict and records:
         _refuse(records, output, as_json)
-    if on != "emulator" and (workers, cluster) != (None, None):
-        raise ValueError(f"--workers and --cluster must be given with --on emulator, not {on!r}")
-    check_link(on, link)
-    with several(workers, cluster) as engine:
-        alone = connected(on, loaded.config, link, network)
+    if place.on != "emulator" and sharing != SharingOptions():
+        raise ValueError(f"--workers and --cluster must be given with --on emulator, not {place.on!r}")
+    check_link(*place)
+    with several(*sharing) as engine:
+        alone = connected(place.on, loaded.config, place.link, network)
         with alone if engine is None else emulator(loaded.config, engine) as device:
             device.load(loaded)
             results, comparison = _run(device, batch, 1 if package is None else package.arrangement.batch)
@@ -156,12 +162,12 @@ def _show_flags(records: list[FlagDiagnostic]) -> None:
         echo("no flags were raised")
 
 
-def _run_codes(folder: Path, inputs: Path, output: Path, on: str, link: str | None, as_json: bool) -> None:
+def _run_codes(folder: Path, inputs: Path, output: Path, place: RunPlace, as_json: bool) -> None:
     """Codes of the outputs of a network on an NPU, and how many are others than those of the network as it is."""
     codes = load_codes(folder)
     arrays = inputs_from(inputs, [*codes.network.graph.inputs])
     batch = {name: arrays[name] for name in codes.network.graph.inputs if name in arrays}
-    with connected(on, codes.image.config, link, folder, codes.network.graph.name) as device:
+    with connected(place.on, codes.image.config, place.link, folder, codes.network.graph.name) as device:
         device.load(codes.image)
         ports = codes.pack(batch)
         computed, comparison = _run(device, ports, codes.arrangement.batch)

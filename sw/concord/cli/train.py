@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,11 +19,12 @@ from concord.cli.common import (
     arrays_of,
     check_link,
     echo,
+    gathered,
     readable,
     wide_console,
 )
 from concord.cli.options import compile_options
-from concord.cli.workers import several, workers_options
+from concord.cli.workers import SharingOptions, several, workers_options
 from concord.display.terminal import counted
 from concord.utils.files import check_place, write_bytes, write_text
 
@@ -81,22 +82,31 @@ def _taken(arrays: Mapping[str, Any], name: str | dict[str, str]) -> Any:
     return {key: arrays[each] for key, each in name.items()} if isinstance(name, dict) else arrays[name]
 
 
-def _device(on: str | None, preset: str | None, file: Path | None, link: str | None) -> AbstractContextManager[Any]:
-    """The NPU to train on, or ``None``."""
-    if on is None:
-        if (preset, file, link) != (None, None, None):
-            raise ValueError("--preset, --config and --link must be given with --on: the host has no NPU")
-        return nullcontext()
-    if preset is not None and file is not None:
-        raise ValueError("--preset must be given without --config: both are the configuration of the NPU")
-    from concord.host import connect
-    from concord.spec.config_file import read_config
-    from concord.spec.presets import PRESETS
-    from concord.train.npu import training_config
+class TrainingDevice(NamedTuple):
+    """NPU to train on; ``None`` without an option."""
 
-    check_link(on, link)
-    config = read_config(file) if file is not None else PRESETS[preset] if preset is not None else training_config()
-    return connect(on, config, link=link)
+    on: str | None
+    preset: str | None
+    npu_file: Path | None
+    link: str | None
+
+    def connected(self) -> AbstractContextManager[Any]:
+        """The device, or ``None`` if the host trains."""
+        on, preset, file, link = self
+        if on is None:
+            if (preset, file, link) != (None, None, None):
+                raise ValueError("--preset, --config and --link must be given with --on: the host has no NPU")
+            return nullcontext()
+        if preset is not None and file is not None:
+            raise ValueError("--preset must be given without --config: both are the configuration of the NPU")
+        from concord.host import connect
+        from concord.spec.config_file import read_config
+        from concord.spec.presets import PRESETS
+        from concord.train.npu import training_config
+
+        check_link(on, link)
+        config = read_config(file) if file is not None else PRESETS[preset] if preset is not None else training_config()
+        return connect(on, config, link=link)
 
 
 @click.command()
@@ -113,16 +123,13 @@ def _device(on: str | None, preset: str | None, file: Path | None, link: str | N
 @compile_options("link")
 @workers_options
 @readable
+@gathered(npu=TrainingDevice, sharing=SharingOptions)
 def train(
     config: Path,
     output: Path,
     resume: bool,
-    on: str | None,
-    preset: str | None,
-    npu_file: Path | None,
-    link: str | None,
-    workers: int | None,
-    cluster: str | None,
+    npu: TrainingDevice,
+    sharing: SharingOptions,
 ) -> None:
     """Train a network in block floating point as CONFIG, a TOML file, says.
 
@@ -135,10 +142,10 @@ def train(
     from concord.train.trainer import check_alone
 
     plan = read_plan(config)
-    check_alone(plan.settings, (workers, cluster) != (None, None))
-    if on is not None and (workers, cluster) != (None, None):
+    check_alone(plan.settings, sharing != SharingOptions())
+    if npu.on is not None and sharing != SharingOptions():
         raise ValueError("--on must be given without --workers and --cluster: a step is that of one NPU")
-    with several(workers, cluster) as engine, _device(on, preset, npu_file, link) as device:
+    with several(*sharing) as engine, npu.connected() as device:
         _train(plan, config, output, resume, engine, device)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from concord.cli.options import compile_options
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 SHARED = ("workers", "cluster")
 #: Adds them to a command.
 workers_options = compile_options(*SHARED)
+
+
+class SharingOptions(NamedTuple):
+    """Their values, each ``None`` without its option."""
+
+    workers: int | None = None
+    cluster: str | None = None
 
 
 def several(workers: int | None, cluster: str | None) -> AbstractContextManager[Engine | None]:

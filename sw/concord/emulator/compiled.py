@@ -13,7 +13,7 @@ Only :mod:`concord.emulator.fused` imports this module, and only when kernels ar
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from concord.emulator.kernel_cache import kept
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_MAX, Flag
 from concord.spec.isa import Op
+from concord.utils.arrays import Ints
 
 F32 = NDArray[np.float32]
-Ints = NDArray[np.int64]
 
 _EXPONENT = np.int32(0x7F800000)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -180,28 +180,8 @@ def _convert(tile: F32, row: int, narrow: F32, quant: F32, power: F32, grain: F3
     return (static and over != 0) or wanted > most
 
 
-@_compiled
-def finish(
-    first: int,
-    stop: int,
-    x: F32,
-    rows: Ints,
-    zero: float,
-    ops: Ints,
-    operands: Ints,
-    slots: F32,
-    table: F32,
-    wide: F32,
-    to_wide: Ints,
-    narrow: F32,
-    scale: F32,
-    grain: F32,
-    to_narrow: Ints,
-    quant: F32,
-    tile: F32,
-    flags: Ints,
-) -> int:
-    """Multifunction units and destinations for vectors number ``first`` to ``stop - 1``, in order.
+class ChainVectors(NamedTuple):
+    """Vectors of a chain.
 
     Parameters
     ----------
@@ -209,14 +189,72 @@ def finish(
         Values, and by vector the row of its first element. They are rounded to binary16.
     zero : float32
         Added to the values: 0.0 makes -0 to +0, as exact sums have it; -0.0 changes nothing.
+    """
+
+    x: F32
+    rows: Ints
+    zero: np.float32
+
+
+class MfuSteps(NamedTuple):
+    """Operations of a chain.
+
+    Parameters
+    ----------
     ops, operands : arrays ``[steps]`` and ``[steps, vectors]``
-        Operations; rows of their operands in ``wide``.
+        Operations; rows of their operands in the wide memory.
     slots : array ``[steps, 6]``
         Of tables: scale as a power of two, low, high, offset, whether the low and the high end are settled.
-    to_wide, to_narrow : arrays ``[vectors]``, or empty
+    table : array
+        Entries of all tables.
+    """
+
+    ops: Ints
+    operands: Ints
+    slots: F32
+    table: F32
+
+
+class VectorMemories(NamedTuple):
+    """Wide memory, and values, scales and grains of the blocks that are written."""
+
+    wide: F32
+    narrow: F32
+    scale: F32
+    grain: F32
+
+
+class VectorPlaces(NamedTuple):
+    """Destinations of a chain.
+
+    Parameters
+    ----------
+    wide, narrow : arrays ``[vectors]``, or empty
         Vectors of the memories to write.
     quant : array
         Static power of two or 0; power of two of the headroom, least and greatest power of two, greatest mantissa.
+    """
+
+    wide: Ints
+    narrow: Ints
+    quant: F32
+
+
+@_compiled
+def finish(
+    first: int,
+    stop: int,
+    vectors: ChainVectors,
+    steps: MfuSteps,
+    memories: VectorMemories,
+    places: VectorPlaces,
+    tile: F32,
+    flags: Ints,
+) -> int:
+    """Multifunction units and destinations for vectors number ``first`` to ``stop - 1``, in order.
+
+    Parameters
+    ----------
     tile : array ``[N, B]``
         For the vector in work.
     flags : array
@@ -227,6 +265,10 @@ def finish(
     int
         Number of the first vector that is not computed: one that is left alone, or ``stop``.
     """
+    x, rows, zero = vectors
+    ops, operands, slots, table = steps
+    wide, narrow, scale, grain = memories
+    to_wide, to_narrow, quant = places
     native = tile.shape[0]
     for vector in range(first, stop):
         bad = _fetch(x, rows[vector], zero, tile)

@@ -150,23 +150,14 @@ class FusedPass:
         flags = lanes.pool.take("flags", (1,), np.int64)
         flags[0] = 0
         blocks, _ = lanes.blocks(self._into_matrix)
-        vector = compiled().finish(
+        in_numba = compiled()
+        vector = in_numba.finish(
             first,
             len(self.rows) if stop is None else stop,
-            x,
-            self.rows,
-            np.float32(0.0 if sums else -0.0),
-            self._ops,
-            self._operands,
-            self._descriptors,
-            table,
-            lanes.wide_rows,
-            self._wide,
-            blocks.rows,
-            blocks.scale,
-            blocks.grain,
-            self._blocks,
-            self._quant,
+            in_numba.ChainVectors(x, self.rows, np.float32(0.0 if sums else -0.0)),
+            in_numba.MfuSteps(self._ops, self._operands, self._descriptors, table),
+            in_numba.VectorMemories(lanes.wide_rows, blocks.rows, blocks.scale, blocks.grain),
+            in_numba.VectorPlaces(self._wide, self._blocks, self._quant),
             lanes.pool.take("tile", (lanes.config.native, lanes.batch)),
             flags,
         )

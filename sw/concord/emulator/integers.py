@@ -13,7 +13,7 @@ import numpy as np
 from concord.emulator.integer_machine import IntegerMachine
 from concord.golden.integers import IntegerRangeError, digits, rounded, within
 from concord.golden.lazy_update import Updated, lazy_update
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.chains import VECTOR_MASK, Index, Mask
@@ -24,11 +24,12 @@ from concord.spec.integers import DIGIT_BITS, SUM_BITS, WIDE_BITS
 from concord.spec.isa import ACCUMULATOR_POINT, Mem
 from concord.spec.operations import IntegerSource
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
+from concord.spec.widths import largest
+from concord.sums.exact import exact_type
+from concord.utils.arrays import Ints
 
 #: Formats of the weights and of the accumulators that chains update.
 WEIGHT, ACCUMULATOR_BITS = TrainingFormat(8), 16
-#: Sums of products of mantissas up to these are exact in float32; all that fit in the memories are in float64.
-_SINGLE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ class IntegerUnit(IntegerMachine):
         config, memories = self.config, self.memories
         n = config.native
         terms = product.source.shape[2] * n
-        dtype = np.float32 if terms << 2 * (config.act_mant - 1) <= _SINGLE else np.float64
+        dtype = exact_type(terms << 2 * (config.act_mant - 1))  # all that fit in the memories are exact in float64
         exps = memories.matrix_exp[product.tiles]
         if (exps != config.wgt_exp_min).any():
             raise ValueError(
@@ -345,7 +346,7 @@ def _training_exponent(exp: int) -> None:
 def _moved(values: Ints, right: int) -> Ints:
     """Integers moved to the grid of a sum, halves away from zero; exact to the left."""
     if right < 0:
-        limit = (1 << SUM_BITS - 1) - 1 >> min(-right, SUM_BITS)
+        limit = largest(SUM_BITS) >> min(-right, SUM_BITS)
         if np.abs(values).max() > limit:
             raise IntegerRangeError(f"integers must have at most {SUM_BITS} bits on the grid of their sum")
         return values << min(-right, SUM_BITS)

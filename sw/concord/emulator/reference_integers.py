@@ -18,6 +18,7 @@ from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, SUM_BITS, WIDE_BITS, d
 from concord.spec.isa import ACCUMULATOR_POINT, Mem
 from concord.spec.operations import IntegerSource
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
+from concord.spec.widths import largest
 
 #: Elements of one vector.
 Vector = list[int]
@@ -34,10 +35,6 @@ def _checked(value: int, limit: int) -> int:
     if abs(value) > limit:
         raise IntegerRangeError(f"integers must have magnitudes of at most {limit}, not be {value}")
     return value
-
-
-def _limit(bits: int) -> int:
-    return (1 << bits - 1) - 1
 
 
 def _right(value: int, bits: int) -> int:
@@ -104,20 +101,20 @@ class ReferenceIntegers(IntegerMachine):
         steps, registers = chain.steps, self.registers
         source = self._source(chain, place)
         operand = self._operand(chain, place) if chain.with_operand else [0] * len(source)
-        most, vector, top = _limit(SUM_BITS), Vector(), 0
+        most, vector, top = largest(SUM_BITS), Vector(), 0
         for n, (value, other) in enumerate(zip(source, operand, strict=True)):
             if steps.scale:
                 value = _checked(value * int(registers.mant[steps.factor]), most)
             if steps.round0:
                 right, bits = registers.rounding[0]
-                value = _clipped(_right(value, right), _limit(bits))
+                value = _clipped(_right(value, right), largest(bits))
             if steps.add:
                 first, second = registers.moves
                 value = _checked(_checked(_right(value, first), most) + _checked(_right(other, second), most), most)
             top = max(top, abs(value))
             if steps.round1:
                 right, bits = registers.rounding[1]
-                value = _clipped(_right(value, right), _limit(bits))
+                value = _clipped(_right(value, right), largest(bits))
             if (steps.relu and value < 0) or (steps.mask and other <= 0):
                 value = 0
             if steps.valid and place[2] == chain.rows - 1 and n >= steps.valid:
@@ -150,7 +147,7 @@ class ReferenceIntegers(IntegerMachine):
             return self._narrow(address)
         if chain.kind is IntegerSource.WIDE:
             return self._wide(address)
-        return [_checked(value, _limit(SUM_BITS)) for value in self._product(chain, place)]
+        return [_checked(value, largest(SUM_BITS)) for value in self._product(chain, place)]
 
     def _product(self, chain: IntegerChain, place: Place) -> Vector:
         """Sums over digits, taps and columns."""
@@ -249,7 +246,7 @@ class ReferenceIntegers(IntegerMachine):
         low, high = digit_span(chain.planes.count)
         for value in vector:
             if wide or digits:
-                _checked(value, _limit(WIDE_BITS))
+                _checked(value, largest(WIDE_BITS))
             if digits and not low <= value <= high:
                 raise IntegerRangeError(f"integers must be in {low}..{high}, not {value}")
 

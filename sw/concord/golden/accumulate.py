@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import binary16
 from concord.spec.config import NpuConfig
+from concord.spec.widths import limits
 
 #: Grid integers: int64 where they are known to fit, Python integers (dtype object) otherwise.
 GridIntegers = NDArray[Any]
@@ -66,14 +67,14 @@ def ended(terms: GridIntegers, register: int) -> GridIntegers:
 
     Where something does not, the nearest integer that does not fit on the side of that term.
     """
-    sums = np.add.accumulate(terms, axis=-1)
+    sums, (low, high) = np.add.accumulate(terms, axis=-1), limits(register)
     leaves = np.zeros(terms.shape, dtype=np.bool_)
     for values in (terms, sums):
-        leaves |= (values < -(1 << register - 1)) | (values >= 1 << register - 1)
+        leaves |= (values < low) | (values > high)
     first = leaves.argmax(axis=-1)[..., None]
     # A sum leaves on the side of its last term: both operands have that sign.
     negative = np.take_along_axis(terms, first, axis=-1)[..., 0] < 0
-    ends = np.array([1 << register - 1, -(1 << register - 1) - 1], dtype=terms.dtype)
+    ends = np.array([high + 1, low - 1], dtype=terms.dtype)
     return np.asarray(np.where(leaves.any(axis=-1), ends[negative.astype(np.int64)], sums[..., -1]))
 
 
@@ -87,7 +88,7 @@ def saturate(acc: ArrayLike, width: int) -> tuple[GridIntegers, NDArray[np.bool_
         raise TypeError(f"acc must hold integers, not {exact.dtype}")
     if exact.dtype != object:
         exact = exact.astype(np.int64)
-    low, high = -(1 << width - 1), (1 << width - 1) - 1
+    low, high = limits(width)
     if exact.dtype != object and width > 64:
         return exact, np.zeros(exact.shape, dtype=np.bool_)
     over = (exact < low) | (exact > high)

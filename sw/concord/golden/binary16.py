@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN
+from concord.utils.arrays import Bools
 
 Bits = NDArray[np.uint16]
-Bools = NDArray[np.bool_]
 
 _SIGN = 0x8000
 _MAGNITUDE = 0x7FFF

@@ -30,9 +30,7 @@ from concord.spec.formats import (
     ExponentMode,
     Rounding,
 )
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from concord.utils.arrays import Bools, Ints
 
 #: binary16 significands have 11 bits and mantissas at most 15: shifts beyond these change nothing.
 _LEFT_LIMIT = 24

@@ -3,7 +3,7 @@
 It is made of operations that IEEE 754 defines to the last bit, in a stated order: no exponential function and no
 logarithm of a library, whose last bits depend on the library and the processor, and no sum in an order of its own. So
 derived software in NumPy, PyTorch and ONNX has the bits of the driver. The text behind the mark is also part of derived
-NumPy files.
+NumPy files; what is above the last mark is part of modules of PyTorch, too.
 """
 
 # mypy: ignore-errors
@@ -17,7 +17,7 @@ EXP_COEFFICIENTS = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 #: Coefficients of the logarithm in powers of z, from the highest one down: those of the series of artanh, doubled.
 LOG_COEFFICIENTS = tuple(2.0 / n for n in range(23, 1, -2))
 
-# --- arithmetic of the host ---
+# --- arithmetic ---
 
 #: 1 / ln 2, and ln 2 as a number of 33 bits and what that leaves.
 LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292705877e-10
@@ -25,22 +25,6 @@ LOG2_E, LN2_HIGH, LN2_LOW = 1.4426950408889634, 0.6931471803691238, 1.9082149292
 EXP_RANGE = -746.0, 710.0
 #: Mantissas of a logarithm are between it and twice it.
 ROOT_HALF = 0.7071067811865476
-
-
-def host_exp(x: np.ndarray) -> np.ndarray:
-    """The exponential function in float64, within one unit in the last place.
-
-    ``2**k * p(r)`` with ``k = rint(x / ln 2)`` and ``r = x - k * ln 2``, p by Horner's rule, one operation after the
-    other; scaled by ``2**k`` with one rounding. NaN gives NaN.
-    """
-    x = np.minimum(np.maximum(x, EXP_RANGE[0]), EXP_RANGE[1])
-    k = np.rint(x * LOG2_E)
-    r = (x - k * LN2_HIGH) - k * LN2_LOW
-    p = np.full_like(r, EXP_COEFFICIENTS[0])
-    for coefficient in EXP_COEFFICIENTS[1:]:
-        p *= r
-        p += coefficient
-    return np.ldexp(p, np.where(np.isnan(k), 0.0, k).astype(np.int32))
 
 
 def host_log(x: np.ndarray) -> np.ndarray:
@@ -69,8 +53,8 @@ def host_log(x: np.ndarray) -> np.ndarray:
 def host_sum(x: np.ndarray, axis: int) -> np.ndarray:
     """Sums along an axis, which stays: the halves are added, then the halves of that, a last odd element as it is."""
     x = np.moveaxis(x, axis, 0)
-    while len(x) > 1:
-        size = len(x) // 2
+    while x.shape[0] > 1:
+        size = x.shape[0] // 2
         x = np.concatenate([x[:size] + x[size : 2 * size], x[2 * size :]])
     return np.moveaxis(x, 0, axis)
 
@@ -98,17 +82,36 @@ def host_mean(x: np.ndarray, axes: tuple) -> np.ndarray:
 
 def host_less(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """1 where the first number is less than the second one, else 0."""
-    return np.where(a < b, 1.0, 0.0)
+    return (a < b).astype(np.float64)
 
 
 def host_equal(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """1 where both numbers are equal, else 0."""
-    return np.where(a == b, 1.0, 0.0)
+    return (a == b).astype(np.float64)
 
 
 def host_select(condition: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """The second operand where the first one is not 0, else the third."""
     return np.where(condition != 0, a, b)
+
+
+# --- in this library alone ---
+
+
+def host_exp(x: np.ndarray) -> np.ndarray:
+    """The exponential function in float64, within one unit in the last place.
+
+    ``2**k * p(r)`` with ``k = rint(x / ln 2)`` and ``r = x - k * ln 2``, p by Horner's rule, one operation after the
+    other; scaled by ``2**k`` with one rounding. NaN gives NaN.
+    """
+    x = np.minimum(np.maximum(x, EXP_RANGE[0]), EXP_RANGE[1])
+    k = np.rint(x * LOG2_E)
+    r = (x - k * LN2_HIGH) - k * LN2_LOW
+    p = np.full_like(r, EXP_COEFFICIENTS[0])
+    for coefficient in EXP_COEFFICIENTS[1:]:
+        p *= r
+        p += coefficient
+    return np.ldexp(p, np.where(np.isnan(k), 0.0, k).astype(np.int32))
 
 
 def host_places(indices: np.ndarray, size: int) -> np.ndarray:

@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, GRID_BITS, SUM_BITS, digit_span
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
+from concord.spec.widths import largest
+from concord.utils.arrays import Ints
 
 
 class IntegerRangeError(OverflowError):
@@ -73,7 +75,7 @@ def moved(magnitude: int, right: int) -> int:
 
 def fitted(exp: int, top: int, bits: int) -> Fitted:
     """Round a tensor to ``bits`` bits, halves away from zero."""
-    limit = (1 << bits - 1) - 1
+    limit = largest(bits)
     wanted = exp + excess(top, bits)
     own = min(max(wanted, TRAIN_EXP_MIN), TRAIN_EXP_MAX)
     right = own - exp if top else 0
@@ -107,7 +109,7 @@ def beyond_grid(exp: int, bias_exp: int, bias_top: int) -> bool:
 
 def rounded(values: ArrayLike, right: int, bits: int) -> Ints:
     """Integers without the bits that they drop, halves away from zero, limited to ``bits`` bits."""
-    limit = (1 << bits - 1) - 1
+    limit = largest(bits)
     exact = np.asarray(values, dtype=np.int64)
     if right < 0:
         exact, right = np.clip(exact, -limit, limit), max(right, -WIDEST + 1)
@@ -117,7 +119,7 @@ def rounded(values: ArrayLike, right: int, bits: int) -> Ints:
 def within(values: ArrayLike, bits: int = SUM_BITS) -> Ints:
     """The integers themselves; :class:`IntegerRangeError` if one is beyond the symmetric range of ``bits`` bits."""
     exact = np.asarray(values, dtype=np.int64)
-    limit = (1 << bits - 1) - 1
+    limit = largest(bits)
     if exact.size and (exact.max() > limit or exact.min() < -limit):
         raise IntegerRangeError(f"integers must have at most {bits} bits, not be {_extreme(exact)}")
     return exact

@@ -28,13 +28,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.golden.training import nearest_away, shared_exponent
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
-
-Bools = NDArray[np.bool_]
+from concord.utils.arrays import Bools, Ints
 
 #: An update saturates any accumulator of up to 32 bits after a shift by that many to the left, unless it is 0.
 _LEFT_LIMIT = 32

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.spec.formats import NOISE_BITS, Rounding
-
-Ints = NDArray[np.int64]
+from concord.utils.arrays import Ints
 
 #: Magnitudes must be below ``2**MAGNITUDE_BITS``, so that their noise fits in 64 bits as well.
 MAGNITUDE_BITS = 46

@@ -6,8 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.spec.softmax import LOGIT_LIMIT, LOGIT_POINT, POWER_POINT, PROBABILITY_POINT, TABLE_BITS, powers
+from concord.utils.arrays import Ints
 
 
 @lru_cache(maxsize=1)

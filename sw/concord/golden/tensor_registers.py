@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,20 @@ _EXP_LIMIT = 1 << TENSOR_EXP_BITS - 1
 
 def _zeros(count: int) -> NDArray[np.int64]:
     return np.zeros(count, dtype=np.int64)
+
+
+class StepFields(NamedTuple):
+    """Fields of the instruction of a step; those of an update are ``accumulators`` and ``coarser``."""
+
+    z: int = 0
+    x: int = 0
+    y: int = 0
+    exp: int = 0
+    bits: int = 32
+    place: int = 0
+    factor: int = 0
+    accumulators: int = 0
+    coarser: int = 0
 
 
 @dataclass
@@ -47,17 +62,15 @@ class TensorRegisters:
     moves: tuple[int, int] = (0, 0)
     update: tuple[int, int, int, int] = (0, 0, 0, 0)
 
-    def step(
-        self, op: Op, z: int = 0, x: int = 0, y: int = 0, *, exp: int = 0, bits: int = 32, place: int = 0,
-        factor: int = 0, accumulators: int = 0, coarser: int = 0,
-    ) -> None:  # fmt: skip
-        """Execute a step; names are those of the instruction.
+    def step(self, op: Op, **fields: int) -> None:
+        """Execute a step with the :class:`StepFields` of its instruction.
 
         Raises
         ------
         IntegerRangeError
             If an exponent or a magnitude leaves its range, or a bias would have more than 46 bits on its grid.
         """
+        z, x, y, exp, bits, place, factor, accumulators, coarser = StepFields(**fields)
         e_x, t_x, e_y, t_y = (int(v) for v in (self.exp[x], self.top[x], self.exp[y], self.top[y]))
         match op:
             case Op.T_SET:

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.golden.blocks import floor_log2
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
+from concord.utils.arrays import Ints
 
 
 class Block(NamedTuple):

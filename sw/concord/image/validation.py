@@ -17,6 +17,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
 from concord.spec.integers import SUM_BITS
 from concord.spec.memmap import Region, RegionId
+from concord.spec.widths import largest
 
 Data = NDArray[np.uint8]
 _Fault = tuple[NDArray[np.bool_], str, NDArray[Any]]
@@ -75,7 +76,7 @@ def _faults(region: Region, data: Data, config: NpuConfig) -> Iterator[_Fault]:
     elif region.id is RegionId.SLOTS:
         yield from _slots(region.word, data, config)
     elif region.id is RegionId.TENSORS:
-        most = (1 << SUM_BITS - 1) - 1
+        most = largest(SUM_BITS)
         top = unpack_words(region.word, data)["top"]
         yield top > most, f"a greatest magnitude of at most {most}", top
 

@@ -16,20 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.integer.float32 import Binary32, Integers
 from concord.spec.formats import Rounding
+from concord.spec.widths import limits, needed_width
 from concord.transfer import UniformAffine
 from concord.transfer.scheme import round_floats
-
-
-def limits_of(bits: int) -> tuple[int, int]:
-    """Least and greatest integer of so many bits, sign included."""
-    return -(1 << bits - 1), (1 << bits - 1) - 1
-
 
 #: Bits of sums of products of two tensors of 16 bits.
 LONG_BITS = 62
 #: Bits of the accumulator, sign included, and its ends.
 ACCUMULATOR_BITS = 32
-ACCUMULATOR = limits_of(ACCUMULATOR_BITS)
+ACCUMULATOR = limits(ACCUMULATOR_BITS)
 
 
 class Requantiser(ABC):
@@ -52,7 +47,7 @@ class Requantiser(ABC):
     @property
     def bits(self) -> int:
         """Bits of an accumulator, sign included."""
-        return self.largest_sum.bit_length() + 1
+        return needed_width(self.largest_sum)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +104,7 @@ class FloatRequantisation(Requantiser):
 
     @property
     def limits(self) -> tuple[int, int]:
-        return limits_of(self.sum_bits)
+        return limits(self.sum_bits)
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         check_sums(sums, self.sum_bits)
@@ -133,7 +128,7 @@ def along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.floa
 
 def check_sums(sums: Integers, bits: int = ACCUMULATOR_BITS) -> None:
     """``OverflowError`` if an accumulator does not fit so many bits."""
-    low, high = limits_of(bits)
+    low, high = limits(bits)
     if sums.size and not (low <= sums.min() and sums.max() <= high):
         raise OverflowError(f"accumulators must fit {bits} bits, not be in {sums.min()}..{sums.max()}")
 

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from concord.integer.exact_sums import exact_type, sum_bound
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
 from concord.integer.wide import Dequantisation
+from concord.sums.exact import exact_type
+from concord.sums.reach import norms, sum_bound
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +65,7 @@ class WeightedSums(RequantisedSums):
     @property
     def largest_sums(self) -> Integers:
         """Bounds on the magnitude of the accumulator of each channel, whatever the codes are."""
-        return np.asarray(np.abs(self._channels()).sum(axis=1) * self.reach + np.abs(self.bias))
+        return np.asarray(norms(self._channels(), 1) * self.reach + np.abs(self.bias))
 
     @property
     def largest_sum(self) -> int:

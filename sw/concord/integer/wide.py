@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
-from concord.integer.requantise import ACCUMULATOR_BITS, Requantiser, along, check_sums, codes_of_steps, limits_of
+from concord.integer.requantise import ACCUMULATOR_BITS, Requantiser, along, check_sums, codes_of_steps
 from concord.integer.wide_numbers import WideNumbers
+from concord.spec.widths import limits
 
 Numbers = NDArray[np.float32]
 
@@ -75,7 +76,7 @@ class Dequantisation(Requantiser):
 
     @property
     def limits(self) -> tuple[int, int]:
-        return limits_of(self.sum_bits)
+        return limits(self.sum_bits)
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         check_sums(sums, self.sum_bits)

@@ -66,7 +66,6 @@ def choose_formats(
     graph: Graph,
     config: NpuConfig,
     inputs: Inputs,
-    run: Runner | None = None,
     *,
     mantissas: Mapping[str, int] | None = None,
     batch: int = 1,
@@ -80,7 +79,7 @@ def choose_formats(
     ----------
     config, mantissas, quick
         As for :func:`concord.compiler.calibration.formats.choose_formats`.
-    graph, inputs, run, batch, engine, show
+    graph, inputs, batch, engine, show
         As for :func:`calibration_of`.
 
     Raises
@@ -88,5 +87,5 @@ def choose_formats(
     NotFiniteError
         If the chosen one overflows where floating point does not, and its results show it.
     """
-    calibration = calibration_of(graph, inputs, run, batch=batch, engine=engine, show=show)
+    calibration = calibration_of(graph, inputs, batch=batch, engine=engine, show=show)
     return formats.choose_formats(calibration, config, mantissas, quick=quick)

@@ -6,11 +6,11 @@ count is within a threshold. ``docs/overflow.md`` shows both.
 """
 
 from concord.overflow.compiled import analyse_machine
-from concord.overflow.histogram import Histogram, needed_bits
 from concord.overflow.kinds import KINDS, IntegerSettings, kind_of
 from concord.overflow.mapping import Mapping
 from concord.overflow.quantised import analyse_integers
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
+from concord.sums.histogram import Histogram, needed_bits
 
 __all__ = [
     "KINDS",

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from concord.compiler.emission.package import Package
 from concord.host.emulated import EmulatedDevice
 from concord.image import Image
-from concord.overflow.histogram import check_width
 from concord.overflow.intervals import Bounds
-from concord.overflow.machine import ON_GRID, Observed, SumStage, Watcher
+from concord.overflow.machine import ON_GRID, Watcher
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
 from concord.program.flags import layer_of
+from concord.sums.histogram import Histograms, SumStage, check_width
 from concord.utils.parallel import Engine, task_slices
 
 #: Least and greatest value by input.
@@ -103,7 +103,7 @@ def analyse_machine(
     )
 
 
-def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | None) -> dict[str, Observed]:
+def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | None) -> dict[str, Histograms]:
     """Counts of the values that the products of all runs make, by layer in the order of execution."""
     if engine is None:
         return _counted(image, ports)
@@ -117,7 +117,7 @@ def _counts(image: Image, ports: Mapping[str, npt.ArrayLike], engine: Engine | N
     return dict(first)
 
 
-def _counted(image: Image, ports: Mapping[str, npt.ArrayLike], threads: int | None = None) -> dict[str, Observed]:
+def _counted(image: Image, ports: Mapping[str, npt.ArrayLike], threads: int | None = None) -> dict[str, Histograms]:
     """Counts of the values that the products of some runs make."""
     watcher = Watcher(image.config, lambda pc: layer_of(image, pc) or f"chain at {pc}")
     device = EmulatedDevice(image.config, workers=threads, watch=watcher)

@@ -17,7 +17,7 @@ from concord.golden import binary16
 from concord.golden.scale import scaled
 from concord.image import Image, Memories
 from concord.operations import OPERATIONS, Ends
-from concord.overflow.machine import WRITTEN, SumStage
+from concord.overflow.machine import WRITTEN
 from concord.program import Chain, trace
 from concord.program.access import LOWEST, VECTORS, Access, depth
 from concord.program.chains import Quant
@@ -27,6 +27,8 @@ from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX, SCALED_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
+from concord.sums.histogram import SumStage
+from concord.sums.reach import Extremes
 from concord.utils.arrays import FloatArray
 
 Index = NDArray[np.int64]
@@ -36,32 +38,6 @@ _EXACT_BITS = 52
 #: Room for the rounding of sums that are not exact in float64.
 _ROOM = 1.0 + 2.0**-40
 _CHUNK = 1 << 18
-
-
-class Extremes:
-    """Least and greatest integer of every stage.
-
-    Members
-    -------
-    low, high : dict
-        By stage; a stage that never was has neither.
-    """
-
-    def __init__(self) -> None:
-        self.low: dict[SumStage, int] = {}
-        self.high: dict[SumStage, int] = {}
-
-    def include(self, stage: SumStage, low: float, high: float) -> None:
-        """Take in whole numbers."""
-        self.low[stage] = min(self.low.get(stage, int(low)), int(low))
-        self.high[stage] = max(self.high.get(stage, int(high)), int(high))
-
-    def bits(self, stage: SumStage) -> int:
-        """Width that holds everything; 0 if there is nothing."""
-        if stage not in self.low:
-            return 0
-        low, high = self.low[stage], self.high[stage]
-        return 1 + max((low if low >= 0 else ~low).bit_length(), (high if high >= 0 else ~high).bit_length())
 
 
 class _Store:

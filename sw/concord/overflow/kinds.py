@@ -9,8 +9,8 @@ from typing import Any
 from concord.graph.cost import node_macs
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
-from concord.overflow.histogram import check_width
 from concord.overflow.mapping import OPERAND_WIDTHS, ROUNDINGS
+from concord.sums.histogram import check_width
 
 
 @dataclass(frozen=True, kw_only=True)

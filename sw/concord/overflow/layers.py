@@ -24,7 +24,7 @@ from concord.graph.ops.base import aligned
 from concord.graph.ops.linear import ConvAttributes
 from concord.graph.ops.recurrent import directions
 from concord.graph.ops.windows import windows
-from concord.overflow.counting import ProductBlock
+from concord.sums.counting import ProductBlock
 from concord.utils.arrays import FloatArray
 
 Ints = NDArray[Any]

@@ -10,32 +10,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.overflow.histogram import Histogram, StageCounter, Tally
-from concord.overflow.pairs import Pairs, countable
 from concord.program.chains import Chain, Index
 from concord.program.weights import Weights
 from concord.spec.config import NpuConfig
+from concord.sums.histogram import Histograms, StageCounter, SumStage, Tally
+from concord.sums.pairs import Pairs, countable
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
 _CHUNK = 1 << 17
-
-
-class SumStage(Enum):
-    """Stage of a value in a tile engine."""
-
-    PRODUCT = "product"  # of two mantissas
-    LANE_SUM = "lane sum"  # of some lanes of a step, an addition each; none with one lane, or depthwise
-    TERM = "term"  # sum of a step, shifted onto the grid
-    SUM = "sum"  # accumulator after a step
-    OUTPUT = "output"  # accumulator after the last step
-
 
 #: Message for a program that writes weights.
 WRITTEN = (
@@ -44,21 +32,6 @@ WRITTEN = (
 )
 #: Stages on the grid of the accumulator, whose width they decide.
 ON_GRID = (SumStage.TERM, SumStage.SUM, SumStage.OUTPUT)
-
-
-@dataclass
-class Observed:
-    """Histograms by stage."""
-
-    stages: dict[SumStage, Histogram] = field(default_factory=lambda: {stage: Histogram() for stage in SumStage})
-
-    def add(self, other: Observed) -> None:
-        """Count the values of another one, too."""
-        for stage, histogram in self.stages.items():
-            histogram.add(other.stages[stage])
-
-    def __getitem__(self, stage: SumStage) -> Histogram:
-        return self.stages[stage]
 
 
 class ProductPiece(Protocol):
@@ -123,7 +96,7 @@ class Watcher:
         self._counters: list[_Counter] = []
         self._operands: dict[int, _Operands] = {}
         self._pairs: dict[tuple[str, int, int], Pairs] = {}
-        self._by_layer: dict[str, Observed] = {}
+        self._by_layer: dict[str, Histograms] = {}
 
     def __call__(self, part: ChainPiece, lanes: NarrowLanes, count: int) -> None:
         """Count one piece of a chain in the first ``count`` lanes, from what they hold before it is executed."""
@@ -146,15 +119,15 @@ class Watcher:
         """Add what a thread has counted for its last layer."""
         with self._lock:
             if counter.layer is not None:
-                self._by_layer.setdefault(counter.layer, Observed()).add(counter.taken())
+                self._by_layer.setdefault(counter.layer, Histograms()).add(counter.taken())
 
-    def observed(self) -> dict[str, Observed]:
+    def observed(self) -> dict[str, Histograms]:
         """Counts by layer in the order of execution; nothing must be running."""
         for counter in self._counters:
             self._take(counter)
-        whole: dict[str, Observed] = {}
+        whole: dict[str, Histograms] = {}
         for name, observed in self._by_layer.items():
-            whole.setdefault(name, Observed()).add(observed)
+            whole.setdefault(name, Histograms()).add(observed)
         for (name, _, _), pairs in self._pairs.items():
             whole[name][SumStage.PRODUCT].add(pairs.counts())
         return whole
@@ -234,15 +207,8 @@ class _Counter:
     def __init__(self, config: NpuConfig, raw: Any, products: bool):
         self.config, self.raw, self.products = config, raw, products
         self.layer: str | None = None
-        self._counts = StageCounter(dict.fromkeys(ON_GRID, config.acc_frac))
-        self._take, self._count = self._counts.pool.take, self._counts.count
-
-    def taken(self) -> Observed:
-        """Counts since the last call."""
-        observed = Observed()
-        for stage, histogram in self._counts.taken().items():
-            observed[stage].add(histogram)
-        return observed
+        counts = StageCounter(dict.fromkeys(ON_GRID, config.acc_frac))
+        self._take, self._count, self.taken = counts.pool.take, counts.count, counts.taken
 
     def steps(self, depthwise: bool, weights: tuple[Any, Any], mant: Any, powers: Any, whole: bool) -> None:
         """All steps for some columns.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.overflow.histogram import check_width
+from concord.sums.histogram import check_width
 
 #: Widths of the integers that operands can have.
 OPERAND_WIDTHS = range(1, 33)

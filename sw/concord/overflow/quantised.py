@@ -9,18 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.graph.ir import Graph
-from concord.overflow.counting import SumHistograms, bound, count, total_of
-from concord.overflow.histogram import Histogram
 from concord.overflow.kinds import IntegerSettings, kind_of, settings_of
 from concord.overflow.layers import LayerProduct, products
 from concord.overflow.mapping import Mapping
 from concord.overflow.results import Analysis, LayerOverflow, Scaling, StageFacts
 from concord.overflow.scaling import Factors, scale
+from concord.sums.counting import count
+from concord.sums.histogram import Histograms, SumStage
+from concord.sums.reach import Extremes, bound
 from concord.utils.parallel import Engine, task_slices
 
 #: Samples of a task: few, as each is counted for a long time.
 LEAST, MOST = 4, 32
-_CHECKED = {"product": "intermediate", "sum": "intermediate", "output": "output"}
 
 
 def analyse_integers(
@@ -106,26 +106,30 @@ def _layer(
         [] if engine is None else [engine.broadcast(product.part(s)) for s in task_slices(len(product.x), LEAST, MOST)]
     )
 
-    def counted(factors: Factors) -> SumHistograms:
+    def counted(factors: Factors) -> Histograms:
         numbers = mapped(factors)
         if engine is None:
             return _counted(product, *numbers)
-        return total_of(engine.map(_counted, [(share, *numbers) for share in shares]))
+        whole = Histograms()
+        for part in engine.map(_counted, [(share, *numbers) for share in shares]):
+            whole.add(part)
+        return whole
 
     floor = Factors(1e-300, 1e-300) if settings.clip else Factors(1.0, _floor(data, used))
     scaled = scale(counted, settings, floor)
     w, x, bias = mapped(scaled.factors)
     bounds = _bounds(product, w, x, bias)
+    checked = {SumStage.OUTPUT: "output"}
     stages = tuple(
-        StageFacts.of(stage, histogram, bounds[stage], _CHECKED[stage])
-        for stage, histogram in scaled.sums.stages.items()
+        StageFacts.of(stage.value, histogram, bounds.bits(stage), checked.get(stage, "intermediate"))
+        for stage, histogram in scaled.sums.items()
     )
     factors = scaled.factors
     scaling = Scaling(w.step, x.step, factors.weight, factors.input, scaled.rounds, scaled.within)
     return LayerOverflow(product.name, product.operator, stages, scaling)
 
 
-def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> SumHistograms:
+def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Histograms:
     """Histograms of the values that a product makes with some mappings."""
     return count(product.arrange(x(product.x), w(product.w), bias))
 
@@ -144,15 +148,13 @@ def _floor(data: Mapping, used: Mapping) -> float:
     return max(sides, default=1.0) or 1.0
 
 
-def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> dict[str, int]:
-    """Bits that elements anywhere in their range can need, by stage."""
+def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Extremes:
+    """Ends of what elements anywhere in their range can make."""
     if product.rows is not None:
         return bound(product.rows(w(product.w)), bias, x.ends)
     terms = product.x.shape[-1]
-    corners = [a * b for a in w.ends for b in x.ends]
-    widths = []
-    for times in (1, terms):
-        histogram = Histogram()
-        histogram.count(np.array([min(corners) * times, max(corners) * times], dtype=object))
-        widths.append(histogram.bits)
-    return {"product": widths[0], "sum": widths[1] if terms > 1 else 0, "output": widths[1]}
+    corners, extremes = [a * b for a in w.ends for b in x.ends], Extremes()
+    extremes.include(SumStage.PRODUCT, *corners)
+    for stage in (SumStage.SUM, SumStage.OUTPUT) if terms > 1 else (SumStage.OUTPUT,):
+        extremes.include(stage, *(corner * terms for corner in corners))
+    return extremes

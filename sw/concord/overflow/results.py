@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from concord.display.terminal import counted
-from concord.overflow.histogram import STORAGE_WIDTHS, Histogram
+from concord.sums.histogram import STORAGE_WIDTHS, Histogram
 
 #: Storages of values that are checked: the one while adding, and that after the last addition.
 STORAGES = ("intermediate", "output")
@@ -39,19 +40,24 @@ class StageFacts:
         """Facts of a stage from a histogram."""
         return cls(name, tuple(histogram.counts[: histogram.bits + 1].tolist()), bound, checked)
 
+    @cached_property
+    def histogram(self) -> Histogram:
+        """Values by the bits they need."""
+        return Histogram(self.counts)
+
     @property
     def total(self) -> int:
         """Number of values."""
-        return sum(self.counts)
+        return self.histogram.total
 
     @property
     def observed(self) -> int:
         """Bits that hold all values; 0 if there are none."""
-        return max(0, len(self.counts) - 1)
+        return self.histogram.bits
 
     def beyond(self, width: int) -> int:
         """Values that leave a storage of ``width`` bits."""
-        return sum(self.counts[width + 1 :])
+        return self.histogram.beyond(width)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from concord.overflow.counting import SumHistograms
 from concord.overflow.kinds import IntegerSettings
+from concord.sums.histogram import Histograms, SumStage
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,12 @@ class Excess:
     bits: int
 
     @classmethod
-    def of(cls, sums: SumHistograms, settings: IntegerSettings) -> Excess:
+    def of(cls, sums: Histograms, settings: IntegerSettings) -> Excess:
         """Excess of products and sums beyond the intermediate width, and of outputs beyond theirs."""
-        widths = {"product": settings.width, "sum": settings.width, "output": settings.output_width}
-        stages = sums.stages
-        count = sum(stage.beyond(widths[name]) for name, stage in stages.items())
-        bits = max((stage.bits - widths[name] for name, stage in stages.items() if stage.total), default=0)
-        return cls(count, sum(stage.total for stage in stages.values()), bits)
+        widths = {name: settings.output_width if name is SumStage.OUTPUT else settings.width for name in sums}
+        count = sum(stage.beyond(widths[name]) for name, stage in sums.items())
+        bits = max((stage.bits - widths[name] for name, stage in sums.items() if stage.total), default=0)
+        return cls(count, sum(stage.total for stage in sums.values()), bits)
 
 
 def growth(excess: Excess, settings: IntegerSettings) -> float:
@@ -78,12 +77,12 @@ class Scaled:
     """Result of the scaling: factors, what they give, and how often it was counted."""
 
     factors: Factors
-    sums: SumHistograms
+    sums: Histograms
     rounds: int
     within: bool
 
 
-def scale(count: Callable[[Factors], SumHistograms], settings: IntegerSettings, floor: Factors) -> Scaled:
+def scale(count: Callable[[Factors], Histograms], settings: IntegerSettings, floor: Factors) -> Scaled:
     """Find factors with which a layer stays within the threshold and uses the width.
 
     Parameters

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from concord.display.tables import text_table
 from concord.display.terminal import printable
-from concord.overflow.histogram import STORAGE_WIDTHS
 from concord.overflow.results import Analysis, LayerOverflow
+from concord.sums.histogram import STORAGE_WIDTHS
 
 #: Characters for the power of ten of a count, from 1 up.
 _LEVELS = "▁▂▃▄▅▆▇█"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from concord.spec.fields import Field, Layout
+from concord.spec.widths import largest, needed_width
 
 #: binary16 bit patterns and limits
 BINARY16_NAN = 0x7E00
@@ -118,7 +119,7 @@ class BlockFormat:
     @property
     def q_max(self) -> int:
         """Greatest mantissa; the least is its negative."""
-        return (1 << self.mant - 1) - 1
+        return largest(self.mant)
 
     @property
     def headroom(self) -> int:
@@ -132,7 +133,7 @@ class BlockFormat:
 
     def dot_bits(self, other: BlockFormat, terms: int) -> int:
         """Bits of the exact sum of ``terms`` products of mantissas of this format and another, sign included."""
-        return (terms * self.q_max * other.q_max).bit_length() + 1
+        return needed_width(terms * self.q_max * other.q_max)
 
     def narrowed(self, mant: int) -> BlockFormat:
         """Format of this range with ``mant`` bits, not more than here: every number of it is one of this format."""

@@ -60,6 +60,7 @@ from __future__ import annotations
 
 from concord.spec.fields import Field, Layout
 from concord.spec.isa import DIGITS_MAX, FACTOR_BITS, TENSOR_BITS, TENSOR_EXP_BITS
+from concord.spec.widths import largest
 
 #: Bits of everything between source and destination of an integer chain, sign included, and of greatest magnitudes.
 SUM_BITS = 48
@@ -103,8 +104,7 @@ def digit_span(count: int) -> tuple[int, int]:
 
 def digits_of_bits(bits: int) -> int:
     """The least count of words that hold every number of so many bits, sign included, of the symmetric range."""
-    top = (1 << bits - 1) - 1
-    return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= top)
+    return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= largest(bits))
 
 
 def interval(*, beats: int, narrow_reads: int, narrow_writes: int = 0, matrix_writes: int = 0) -> int:

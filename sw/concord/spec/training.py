@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from concord.spec.formats import Rounding
+from concord.spec.widths import largest
 
 #: Exponents have 8 bits, whatever the width of the mantissas.
 TRAIN_EXP_BITS = 8
 TRAIN_EXP_MIN = -(1 << TRAIN_EXP_BITS - 1)
-TRAIN_EXP_MAX = (1 << TRAIN_EXP_BITS - 1) - 1
+TRAIN_EXP_MAX = largest(TRAIN_EXP_BITS)
 #: Widths of mantissas in training.
 TRAIN_BITS_MIN, TRAIN_BITS_MAX = 2, 32
 #: Blocks of a tensor have exponents at most this far below its greatest one, so that products of two tensors stay
@@ -53,7 +54,7 @@ class TrainingFormat:
     @property
     def q_max(self) -> int:
         """Greatest mantissa; the least is its negative."""
-        return (1 << self.bits - 1) - 1
+        return largest(self.bits)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class AccumulatorFormat:
     @property
     def q_max(self) -> int:
         """Greatest mantissa; the least is its negative."""
-        return (1 << self.bits - 1) - 1
+        return largest(self.bits)
 
     @property
     def shift(self) -> int:

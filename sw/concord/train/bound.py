@@ -8,16 +8,10 @@ elements are never negative, as after a Relu, that holds for its positive and fo
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from concord.sums.reach import norms, sides_of
 from concord.train.parameters import Parameter
-
-Ints = npt.NDArray[np.int64]
-
-
-def radius(bits: int, largest: int) -> int:
-    """Sum of magnitudes of integer weights that a register of some bits allows, with elements up to ``largest``."""
-    return ((1 << bits - 1) - 1) // max(largest, 1)
+from concord.utils.arrays import Ints
 
 
 def projected(values: Ints, limit: int) -> Ints:
@@ -62,16 +56,13 @@ def bounded(total: Ints, shift: int, limit: int, apart: bool) -> tuple[Ints, Int
     if not apart:
         kept = projected(total, limit << shift)
         return kept, rounded(kept, shift, limit)
-    up, down = (projected(np.maximum(side, 0), limit << shift) for side in (total, -total))
+    up, down = (projected(side, limit << shift) for side in sides_of(total, apart))
     return up - down, rounded(up, shift, limit) - rounded(down, shift, limit)
 
 
-def norms(parameter: Parameter, apart: bool) -> Ints:
-    """Sums of magnitudes of every row, which the bound limits; ``apart``: those of one sign, the greater one."""
-    rows = parameter.weight.astype(np.int64).reshape(parameter.blocks.shape[0], -1)
-    if not apart:
-        return np.asarray(np.abs(rows).sum(axis=1))
-    return np.asarray(np.maximum(np.maximum(rows, 0).sum(axis=1), np.maximum(-rows, 0).sum(axis=1)))
+def row_norms(parameter: Parameter, apart: bool) -> Ints:
+    """Norms of the rows of a parameter ``[O, ...]``, which the bound limits, as :func:`concord.sums.reach.norms`."""
+    return norms(parameter.weight.astype(np.int64).reshape(parameter.blocks.shape[0], -1), 1, apart)
 
 
 def bind(parameter: Parameter, limit: int, apart: bool) -> int:

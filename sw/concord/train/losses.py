@@ -13,7 +13,7 @@ import numpy.typing as npt
 from concord.golden.softmax import probabilities
 from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
-from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied, quantised
+from concord.train.tensor import Dyadic, Tensor, added, multiplied, quantised
 
 #: The label of a position that does not count.
 IGNORED = -1
@@ -99,8 +99,7 @@ def cross_entropy(output: Tensor, labels: npt.NDArray[Any], formats: TrainingFor
     gradient[rows, classes] -= 1 << PROBABILITY_POINT
     if len(rows) < len(gradient):
         gradient[labels.reshape(-1) == IGNORED] = 0
-    peak = 1 << PROBABILITY_POINT
-    whole = Tensor(gradient.astype(carrier(peak)).reshape(shape), -PROBABILITY_POINT, peak)
+    whole = Tensor.of(gradient.reshape(shape), -PROBABILITY_POINT, 1 << PROBABILITY_POINT)
     return Loss(value, right, whole)
 
 

@@ -28,7 +28,7 @@ from concord.train.layers.recurrent import GRU, LSTM, CellParameters
 from concord.train.noise import uniform
 from concord.train.norm import Norm
 from concord.train.parameters import Parameter
-from concord.train.tensor import Tensor, added, carrier, quantised, top_of
+from concord.train.tensor import Tensor, added, quantised, top_of
 
 #: Operators with layers, for messages.
 TRAINABLE = (
@@ -451,5 +451,5 @@ def batch(values: npt.NDArray[Any], graph: Graph, formats: TrainingFormats) -> T
         mant = values.reshape(len(values), *graph.shapes[graph.inputs[0]]).astype(np.float64)
         return Tensor(mant, 0, top_of(mant))
     block = quantised(values.reshape(-1).astype(np.float64), formats.activation)
-    shape, peak = (len(values), *graph.shapes[graph.inputs[0]]), formats.activation.q_max
-    return Tensor(block.mant.reshape(shape).astype(carrier(peak)), int(block.exp), peak)
+    shape = len(values), *graph.shapes[graph.inputs[0]]
+    return Tensor.of(block.mant.reshape(shape), int(block.exp), formats.activation.q_max)

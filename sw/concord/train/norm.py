@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from concord.golden.normalise import nearest, reciprocal_root, rounded_quotient
 from concord.train.parameters import Parameter
-from concord.train.tensor import Dyadic, Tensor, carrier
+from concord.train.tensor import Dyadic, Tensor
 
 #: Bits of reciprocal roots and of the factors made of them, and of running statistics.
 ROOT_BITS, RUNNING_BITS = 16, 31
@@ -34,8 +34,7 @@ def on_one_grid(numbers: Sequence[Number], most: int) -> Tensor:
     top = max(abs(mant).bit_length() + exp for mant, exp in there)
     grid = max(min(exp for _, exp in there), top - most)
     mants = [mant << exp - grid if exp >= grid else rounded_quotient(mant, 1 << grid - exp) for mant, exp in numbers]
-    peak = max(map(abs, mants))
-    return Tensor(np.array(mants, dtype=carrier(peak)), grid, peak)
+    return Tensor.of(np.array(mants), grid)
 
 
 @dataclass

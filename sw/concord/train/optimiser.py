@@ -13,7 +13,7 @@ import numpy.typing as npt
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormats
 from concord.train.noise import NoiseStream
 from concord.train.parameters import Parameter, UpdateCounts
-from concord.train.tensor import Dyadic, Tensor, added, carrier, multiplied
+from concord.train.tensor import Dyadic, Tensor, added, multiplied
 
 #: Ends of names of parameters that decay: the weights of products, also those of hidden states, by direction.
 _WEIGHT = re.compile(r"\.(weight|recurrent)\d*$")
@@ -68,8 +68,7 @@ class Optimiser:
             mean = multiplied(gradient, factors.mean, fmt)
             parts = [mean]
             if parameter.velocity is not None:
-                top = int(np.abs(parameter.velocity.astype(np.int64)).max(initial=0))
-                old = Tensor(parameter.velocity.astype(carrier(top)), parameter.velocity_exp, top)
+                old = Tensor.of(parameter.velocity, parameter.velocity_exp)
                 parts.insert(0, multiplied(old, self.momentum, fmt))
             velocity = added(parts, fmt)
             parameter.velocity = velocity.mant.astype(np.int32).reshape(parameter.blocks.shape)

@@ -1,7 +1,7 @@
 """The predictor inside the layers: training in the sums of an accumulator of few bits [overflow].
 
 Every product reads its input with a static exponent, rounded to the nearest, halves to even, and limited to the
-mantissas; adds up in a register of P bits (:mod:`concord.train.register`); and gives binary16 numbers, the bias added
+mantissas; adds up in a register of P bits (:mod:`concord.sums.register`); and gives binary16 numbers, the bias added
 in binary16: the numbers of the NPU with this accumulator.
 
 Ranges grow by whole bits: a bit more of the weights or of the inputs is a bit less of their mantissas and a step twice
@@ -17,16 +17,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from concord.golden.rounding import round_shift
-from concord.overflow.counting import ProductBlock, SumHistograms, count
 from concord.overflow.scaling import Excess, growth
 from concord.overflow.trained import TrainedLayer
 from concord.spec.formats import BINARY16_FRAC, MANT_MIN
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
-from concord.train.bound import bind, norms, radius
+from concord.spec.widths import largest, needed_width
+from concord.sums.counting import ProductBlock, count
+from concord.sums.histogram import Histograms
+from concord.sums.reach import radius
+from concord.sums.register import ProductOperands, limited
+from concord.train.bound import bind, row_norms
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.parameters import AddedCounts, Parameter
-from concord.train.register import ProductOperands, limited
-from concord.train.tensor import Array, Tensor, carrier, top_of
+from concord.train.tensor import Array, Tensor, top_of
 
 #: Greatest number in binary16.
 _BINARY16_MAX = 65504.0
@@ -86,7 +89,7 @@ class ProductSite:
     tensor: str
     positive: bool
     fixed: bool = False
-    sums: SumHistograms = field(default_factory=SumHistograms)
+    sums: Histograms = field(default_factory=Histograms)
 
 
 @dataclass
@@ -156,7 +159,7 @@ class OverflowMonitor:
 
     def _limits(self, scale: Scale) -> tuple[int, int]:
         weight, data = self.widths(scale)
-        return (1 << weight - 1) - 1, (1 << data - 1) - 1
+        return largest(weight), largest(data)
 
     def _share(self, scale: Scale, bits: int) -> bool:
         """Ranges grow by some bits, or shrink by one, weights by their share; whether there was a bit to take."""
@@ -185,11 +188,11 @@ class OverflowMonitor:
         top = top_of(x.mant)
         needed = range_exponent(top, x.exp, bits)
         scale.needed = max(scale.needed, needed)
-        exp, most = needed if self._ranging else scale.exp, (1 << bits - 1) - 1
+        exp, most = needed if self._ranging else scale.exp, largest(bits)
         steps = np.rint(np.ldexp(x.mant.astype(np.float64), x.exp - exp))
         if top and needed > exp:
             self.counts.clipped += int(np.count_nonzero(np.abs(steps) > most))
-        return Tensor(np.clip(steps, -most, most).astype(carrier(most)), exp, most)
+        return Tensor.of(np.clip(steps, -most, most), exp, most)
 
     def sums(self, name: str, sums: Array, of: ProductOperands) -> Array:
         """Sums ``[N, groups, O]`` as the register holds them; counted, if it is their turn."""
@@ -199,8 +202,7 @@ class OverflowMonitor:
             share = len(of.rows) * min(self.counted_samples, self._batch) // self._batch
             rows, weights = of.rows[:share].transpose(1, 2, 0), of.weights.transpose(0, 2, 1)
             block = ProductBlock(rows.astype(np.int64), weights.astype(np.int64))
-            for stage, histogram in count([block]).stages.items():
-                self.sites[name].sums.stages[stage].add(histogram)
+            self.sites[name].sums.add(count([block]))
         limited_sums, ended = limited(sums, of, self.settings.lanes, self.bits)
         self.counts.sums += sums.size
         self.counts.ended += ended
@@ -252,7 +254,7 @@ class OverflowMonitor:
         """Count the next pass, of a batch of so many samples."""
         self.counted_samples, self._batch = self.settings.samples, batch
         for site in self.sites.values():
-            site.sums = SumHistograms()
+            site.sums = Histograms()
 
     @contextmanager
     def separate_counts(self, bits: int | None = None, whole: int = 0) -> Iterator[OverflowCounts]:
@@ -307,12 +309,11 @@ class OverflowMonitor:
         layers = []
         for site in self.sites.values():
             scale = self._scale_of[site.name]
-            stages = site.sums.stages.values()
-            most = norms(site.weight, site.positive).max(initial=0) * self._limits(scale)[1]
-            layers.append(
-                TrainedLayer(site.name, scale.exp, int(site.weight.exp[0]), max(stage.bits for stage in stages),
-                             int(most).bit_length() + 1, sum(stage.beyond(self.bits) for stage in stages))
-            )  # fmt: skip
+            most = int(row_norms(site.weight, site.positive).max(initial=0)) * self._limits(scale)[1]
+            observed = max((stage.bits for stage in site.sums.values()), default=0)
+            beyond = sum(stage.beyond(self.bits) for stage in site.sums.values())
+            exponents = scale.exp, int(site.weight.exp[0])
+            layers.append(TrainedLayer(site.name, *exponents, observed, needed_width(most), beyond))
         return tuple(layers)
 
     def mantissas(self) -> tuple[int, int]:
@@ -339,7 +340,7 @@ class OverflowMonitor:
 
     def _lanes_beyond(self, scale: Scale) -> bool:
         weight, data = self._limits(scale)
-        return self.settings.lanes * weight * data > (1 << self.bits - 1) - 1
+        return self.settings.lanes * weight * data > largest(self.bits)
 
     def _react(self) -> bool:
         """Grow ranges where the last pass asks for it; whether one has grown."""
@@ -379,7 +380,7 @@ class OverflowMonitor:
         if not site.fixed or self.settings.method != "bound":
             return exp
         limit = radius(self.bits, self._limits(scale)[1])
-        while norms(moved(site.weight, exp, fmt), site.positive).max(initial=0) > limit:
+        while row_norms(moved(site.weight, exp, fmt), site.positive).max(initial=0) > limit:
             exp += 1
         return exp
 
@@ -392,7 +393,7 @@ def range_exponent(top: int, exp: int, bits: int) -> int:
     """The least exponent at which a magnitude ``top * 2**exp`` rounds to a mantissa of some bits; the least for 0."""
     if not top:
         return TRAIN_EXP_MIN
-    most = (1 << bits - 1) - 1
+    most = largest(bits)
     exponent = exp + top.bit_length() - (bits - 1)
     return exponent + int(np.rint(np.ldexp(float(top), exp - exponent)) > most)
 
@@ -434,9 +435,7 @@ def bias_values(bias: Tensor, exp: int) -> Array:
 
 def _on_grid(values: Array, exp: int) -> Tensor:
     """Numbers as whole ones on a grid, which has them all."""
-    whole = np.ldexp(values, -exp)
-    peak = top_of(whole)
-    return Tensor(whole.astype(carrier(peak)), exp, peak)
+    return Tensor.of(np.ldexp(values, -exp), exp)
 
 
 def _half(values: Array) -> Array:

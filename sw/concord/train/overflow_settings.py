@@ -9,6 +9,7 @@ from concord.overflow.kinds import KINDS, IntegerSettings, settings_of
 from concord.spec.formats import MANT_MIN
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.training import TrainingFormats
+from concord.spec.widths import largest, needed_width
 
 #: Reactions of training: none, to what the predictor counts, or by a bound that holds for every input.
 METHODS = ("plain", "evidence", "bound")
@@ -88,9 +89,8 @@ class OverflowSettings:
                 )
             if fmt.bits < MANT_MIN:
                 raise ValueError(f"{name} must have at least {MANT_MIN} bits with [overflow], not {fmt.bits}")
-        least = (1 << MANT_MIN - 1) - 1
-        if self.method != "plain" and self.lanes * least * least > (1 << self.accumulator_bits - 1) - 1:
-            need = (self.lanes * least * least).bit_length() + 1
+        need = needed_width(self.lanes * largest(MANT_MIN) ** 2)
+        if self.method != "plain" and need > self.accumulator_bits:
             raise ValueError(
                 f"accumulator_bits must be at least {need} for {self.lanes} lanes, whose products of {MANT_MIN} bits "
                 f"must fit, not {self.accumulator_bits}; fewer lanes need less"

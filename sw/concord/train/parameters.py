@@ -13,9 +13,8 @@ from concord.golden.lazy_update import lazy_update, start
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, AccumulatorFormat, TrainingFormat
 from concord.train.noise import NoiseStream
-from concord.train.tensor import Tensor, carrier
-
-Ints = npt.NDArray[np.int64]
+from concord.train.tensor import Tensor
+from concord.utils.arrays import Ints
 
 
 def integer(bits: int) -> type[np.signedinteger[Any]]:
@@ -152,8 +151,7 @@ class Parameter:
             exp = self.exp.astype(np.int64)
             least = int(exp[used].min()) if used.any() else int(exp.max())
             mant = self.weight.astype(np.int64) << np.where(used, exp - least, 0)[:, None]
-            peak = int(np.abs(mant).max(initial=0))
-            self._tensor = Tensor(self.blocks.join(mant).astype(carrier(peak)), least, peak)
+            self._tensor = Tensor.of(self.blocks.join(mant), least, int(np.abs(mant).max(initial=0)))
         return self._tensor
 
     @property

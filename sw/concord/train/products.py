@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from concord.train.tensor import DOUBLE, SINGLE, Array, carrier
+from concord.sums.exact import DOUBLE, SINGLE, exact_type
+from concord.train.tensor import Array
 
 #: A product of two arrays that is linear in both.
 Product = Callable[[Array, Array], Array]
@@ -41,7 +42,7 @@ def exact(product: Product, a: Array, a_peak: int, b: Array, b_peak: int, depth:
     """
     peak = max(depth, 1) * a_peak * b_peak
     if peak <= DOUBLE:
-        dtype = carrier(peak)
+        dtype = exact_type(peak)
         return product(a.astype(dtype, copy=False), b.astype(dtype, copy=False)), peak
     if peak >> 62:
         raise OverflowError(f"sums of {depth} products of {a_peak} by {b_peak} must fit in 63 bits")

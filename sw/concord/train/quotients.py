@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from concord.golden.normalise import reciprocal_root
-from concord.golden.rounding import Ints, round_shift
-from concord.train.tensor import Dyadic, Tensor, carrier, top_of
+from concord.golden.rounding import round_shift
+from concord.train.tensor import Dyadic, Tensor
+from concord.utils.arrays import Ints
 
 #: Mantissas that are nearer to a half than this are rounded with exact integers; double precision is off by far less.
 _NEAR = 2.0**-24
@@ -95,5 +96,4 @@ def together_on_one_grid(mants: Ints, exps: Ints, most: int) -> Tensor:
     lengths = np.frexp(np.abs(mants[used]).astype(np.float64))[1]
     grid = max(int(exps[used].min()), int((lengths + exps[used]).max()) - most)
     moved = round_shift(mants, np.where(used, grid - exps, 0))
-    peak = top_of(moved)
-    return Tensor(moved.astype(carrier(peak)), grid, peak)
+    return Tensor.of(moved, grid)

@@ -19,16 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.golden.integers import excess, grid_of, moved
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.golden.training import Block, bits_to_drop, quantize_float
 from concord.spec.formats import Rounding
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
+from concord.sums.exact import DOUBLE, SINGLE, exact_type
 from concord.train.noise import NoiseStream
+from concord.utils.arrays import Ints
 
 Array = npt.NDArray[Any]
 
-#: Integers up to these are exact, and so are their sums with one half where rounding needs them.
-SINGLE, DOUBLE = 1 << 24, 1 << 53
 #: Integers up to these can be rounded by ``rint``, see :func:`nearest_away`.
 _RINT_SINGLE, _RINT_LIMIT = SINGLE >> 2, DOUBLE >> 2
 #: Elements that are rounded at once: what the cache holds.
@@ -53,6 +53,12 @@ class Tensor:
     exp: int
     peak: int
 
+    @classmethod
+    def of(cls, mant: Array, exp: int, peak: int | None = None) -> Tensor:
+        """Tensor of integers, in the type of array that holds them; ``peak`` is the greatest magnitude if left out."""
+        peak = top_of(mant) if peak is None else peak
+        return cls(mant.astype(exact_type(peak), copy=False), exp, peak)
+
     @property
     def values(self) -> npt.NDArray[np.float64]:
         """Values of the elements, exact in float64."""
@@ -65,11 +71,6 @@ class Tensor:
     def reshaped(self, *shape: int) -> Tensor:
         """Tensor with the elements in another shape."""
         return self.with_mant(self.mant.reshape(shape))
-
-
-def carrier(peak: int) -> type[np.generic]:
-    """The type of array that holds integers up to a bound."""
-    return np.float32 if peak <= SINGLE else np.float64 if peak <= DOUBLE else np.int64
 
 
 def top_of(mant: Array) -> int:
@@ -99,7 +100,7 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None = None
         If a format has blocks, and one of them needs such an exponent.
     """
     if not fmt.block and tensor.peak <= fmt.q_max and TRAIN_EXP_MIN <= tensor.exp <= TRAIN_EXP_MAX:
-        return Tensor(tensor.mant.astype(carrier(tensor.peak), copy=False), tensor.exp, tensor.peak)
+        return Tensor.of(tensor.mant, tensor.exp, tensor.peak)
     if fmt.block and tensor.mant.size and (narrowed := _narrow_blocks(tensor, fmt, noise, axis)) is not None:
         return narrowed
     top = top_of(tensor.mant)
@@ -109,7 +110,7 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None = None
     if top and wanted > exp:
         note_saturated(_beyond(tensor.mant, top, right, fmt.q_max))
     if right == 0 and top <= fmt.q_max:
-        return Tensor(tensor.mant.astype(carrier(top), copy=False), exp, top)
+        return Tensor.of(tensor.mant, exp, top)
     whole = moved(top, right) if right > -32 else 0
     peak = min(whole + (fmt.rounding == Rounding.STOCHASTIC), fmt.q_max)
     if right < 0 or top > _RINT_LIMIT or tensor.mant.dtype == np.int64 or fmt.rounding != Rounding.NEAREST_AWAY:
@@ -119,8 +120,8 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None = None
             exact, right = np.clip(exact, -fmt.q_max, fmt.q_max), max(right, -31)
         rounded = np.clip(round_shift(exact, right, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
         peak = fmt.q_max if right < 0 else peak
-        return Tensor(rounded.astype(carrier(peak)), exp, peak)
-    return Tensor(nearest_away(tensor.mant, right, top, carrier(peak), fmt.q_max), exp, peak)
+        return Tensor.of(rounded, exp, peak)
+    return Tensor(nearest_away(tensor.mant, right, top, exact_type(peak), fmt.q_max), exp, peak)
 
 
 class Saturations(Protocol):
@@ -236,7 +237,7 @@ def _narrow_blocks(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | Non
         mant = _rint_blocks(blocks, drop, least, top, fmt.q_max)
         peak = int((np.minimum(round_shift(tops, drop), fmt.q_max) << drop - least).max())
     mant = mant.reshape(whole.shape)[(*[slice(None)] * at, slice(size))]
-    return Tensor(mant.astype(carrier(peak), copy=False), tensor.exp + least, peak)
+    return Tensor.of(mant, tensor.exp + least, peak)
 
 
 def _shift_blocks(blocks: Array, drop: Ints, fmt: TrainingFormat, noise: NoiseStream | None, at: int) -> Ints:
@@ -270,7 +271,7 @@ def to_format(mant: Array, exp: int, peak: int, fmt: TrainingFormat) -> Tensor:
     tensor = Tensor(mant, exp, peak)
     if peak > fmt.q_max or not TRAIN_EXP_MIN <= exp <= TRAIN_EXP_MAX:
         tensor = narrow(tensor, fmt)
-    return Tensor(tensor.mant.astype(carrier(tensor.peak), copy=False), tensor.exp, tensor.peak)
+    return Tensor.of(tensor.mant, tensor.exp, tensor.peak)
 
 
 def added(tensors: Sequence[Tensor], fmt: TrainingFormat) -> Tensor:
@@ -310,7 +311,7 @@ def _aligned(tensors: Sequence[Tensor], bound: Callable[[Iterable[int]], int]) -
         return [None] * len(tensors), tensors[0].exp, 0
     grid = grid_of([(t.exp, top) for t, top in there])
     peak = bound([moved(top, grid - t.exp) for t, top in there])
-    dtype = carrier(peak)
+    dtype = exact_type(peak)
     return (
         [_on_grid(t, top, t.exp - grid, dtype) if top else None for t, top in zip(tensors, tops, strict=True)],
         grid,
@@ -334,7 +335,7 @@ def multiplied(tensor: Tensor, factor: Dyadic, fmt: TrainingFormat) -> Tensor:
     product = (
         tensor.mant * tensor.mant.dtype.type(factor.mant)
         if abs(factor.mant) == 1
-        else (tensor.mant.astype(carrier(peak)) * factor.mant)
+        else (tensor.mant.astype(exact_type(peak)) * factor.mant)
     )
     return to_format(product, tensor.exp + factor.exp, peak, fmt)
 

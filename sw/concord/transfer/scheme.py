@@ -27,6 +27,7 @@ from concord.functions.intervals import Interval, constant, exact
 from concord.functions.tables import round_array_to_binary16, round_to_binary16
 from concord.golden import binary16
 from concord.spec.formats import Rounding
+from concord.spec.widths import largest
 from concord.utils.arrays import FloatArray
 
 MAX_BITS = 16
@@ -44,7 +45,7 @@ class CodeRange(Enum):
         """Least and greatest code."""
         if self is CodeRange.UNSIGNED:
             return 0, (1 << bits) - 1
-        top = (1 << bits - 1) - 1
+        top = largest(bits)
         return (-top if self is CodeRange.SYMMETRIC else -top - 1), top
 
 

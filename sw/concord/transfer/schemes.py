@@ -8,11 +8,12 @@ from functools import cached_property
 
 from concord.functions.tables import SCALES
 from concord.spec.formats import Rounding
+from concord.spec.widths import limits
 from concord.transfer.scheme import MAX_BITS, CodeRange, Scheme, require_finite, require_integer
 
 #: Exponents of float64: no Qm.n beyond them is of use.
 _FRACTIONS = (-1022, 1022)
-_INDEX = (-(1 << MAX_BITS - 1), (1 << MAX_BITS - 1) - 1)
+_INDEX = limits(MAX_BITS)
 
 
 class _Ranged(Scheme):

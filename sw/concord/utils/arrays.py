@@ -7,5 +7,8 @@ from numpy.typing import NDArray
 
 #: Numbers in double precision.
 FloatArray = NDArray[np.float64]
+#: Integers of 64 bits, and truth values.
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 #: Numbers of elements of a memory or of a tensor; what a negative one means is up to the module.
 Ids = NDArray[np.int64]

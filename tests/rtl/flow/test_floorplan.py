@@ -106,7 +106,7 @@ def test_only_the_preset_has_them(tmp_path):
     assert Plan("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow.placement.sites is not None
     mine = tmp_path / "mine.toml"
     mine.write_text('preset = "ecp5-85f"\n', encoding="utf-8")
-    assert Plan("ulx3s-85f", None, None, tmp_path, quiet, config_file=mine).flow.placement.sites is None
+    assert Plan("ulx3s-85f", None, None, tmp_path, quiet, config=mine).flow.placement.sites is None
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY
 from support.derive_models import FORM, MODELS, Maker, at_limits, flagged, limits, samples
+from support.derive_runners import text_of_torch
 from support.derived_backends import CONFIGS, emulated_flags, needs_torch, on_c, on_numpy, with_c
 from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
 from support.program_gen import random_program
@@ -62,9 +63,8 @@ def test_numbers_in_the_text_of_files_are_those_of_the_formats():
 
 @needs_torch
 def test_numbers_in_the_text_of_modules_are_those_of_the_formats():
-    from concord.derive.backends import torch_functions
-
-    assert (torch_functions.LARGEST, torch_functions.NOISE_PARTS) == (BINARY16_MAX, 1 << NOISE_BITS)
+    texts = text_of_torch()
+    assert (texts.LARGEST, texts.NOISE_PARTS) == (BINARY16_MAX, 1 << NOISE_BITS)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """What the host computes behind the NPU has the bits of the driver on every backend, or is refused by name."""
 
-import inspect
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,15 +10,13 @@ import concord
 from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.model import compile_graph
 from concord.derive import evaluate
-from concord.derive.backends import numpy_flags, numpy_functions
+from concord.derive.backends import function_texts
 from concord.derive.model import derive_package
-from concord.golden import host_math
 from concord.graph.host_functions import HOST_FUNCTIONS
 from concord.graph.host_rules import has_operations, operations
 from concord.graph.ir import Node
 from concord.graph.ops import OPS, OperatorKind
 from concord.host import connect
-from concord.operations import numpy_text
 from concord.spec.presets import TINY
 from support import compiled_nets
 from support.compiled_nets import ROOMY, graph_of
@@ -158,11 +154,8 @@ def test_the_host_reads_inputs_as_they_are_given(grid, backend, tmp_path):
 def test_tensors_and_layers_that_are_called_like_parts_of_a_file(backend, tmp_path):
     """Files of Python have names of their own, the functions of the host among them."""
     rng = np.random.default_rng(8)
-    backends = Path(numpy_functions.__file__).parent
-    of_torch = [backends / f"torch_{part}.py" for part in ("functions", "flags", "host")]  # PyTorch may be absent
-    of_torch.append(Path(numpy_text.__file__).with_name("torch_text.py"))
-    texts = [inspect.getsource(module) for module in (host_math, numpy_functions, numpy_flags, numpy_text)]
-    texts += [path.read_text(encoding="utf-8") for path in of_torch]
+    kinds = function_texts.with_operations, function_texts.flag_text, function_texts.host_text
+    texts = [text(library) for library in ("numpy", "torch") for text in kinds]
     own = set("compute flags host_outputs inputs load part_0 raised rest run t total values w words".split())
     own |= set(re.findall(r"^def ([a-z]\w*)", "\n".join(texts), re.MULTILINE))
     assert {"host_exp", "host_log", "half_add", "note", "product"} < own

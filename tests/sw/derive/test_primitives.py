@@ -1,21 +1,13 @@
 """The texts of all back ends have one vocabulary: the same function has the same name, and the same arguments."""
 
 import ast
-from pathlib import Path
 
 from onnx import TensorProto
 
-import concord
+from concord.derive.backends.function_texts import flag_text, host_text, with_operations
 from concord.derive.backends.onnx_functions import FUNCTIONS, function, function_name
 from concord.derive.primitives import PRIMITIVES
 
-SOURCES = Path(concord.__file__).parent
-#: Files with functions that derived files of Python hold, by library.
-TEXTS = {
-    "numpy": ("operations/numpy_text", *(f"derive/backends/numpy_{part}" for part in ("functions", "flags"))),
-    "torch": ("operations/torch_text", *(f"derive/backends/torch_{part}" for part in ("functions", "flags", "host"))),
-}
-HOST = "golden/host_math"  #: in NumPy
 #: Primitives that a library has no need of.
 ABSENT = {
     "numpy": {"round_single_to_half", "round_sum_to_half", "sum_of_two", "sum_of_three", "beyond_sum"},
@@ -25,17 +17,17 @@ ABSENT = {
 ROUNDING = {"noise", "away"}
 
 
-def parameters(*files):
-    """Names of the arguments of functions by name."""
-    trees = [ast.parse((SOURCES / f"{file}.py").read_text(encoding="utf-8")) for file in files]
-    functions = [node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)]
+def parameters(library):
+    """Names of the arguments of the functions that derived files of a library hold, by name."""
+    text = "\n".join([with_operations(library), flag_text(library), host_text(library)])
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     return {node.name: [x.arg for x in (*node.args.args, *node.args.kwonlyargs)] for node in functions}
 
 
 def test_python_has_the_primitives():
-    for library, files in TEXTS.items():
-        functions = parameters(*files)
-        assert PRIMITIVES.keys() - functions.keys() == ABSENT[library], library
+    for library, absent in ABSENT.items():
+        functions = parameters(library)
+        assert PRIMITIVES.keys() - functions.keys() == absent, library
         for name in PRIMITIVES.keys() & functions.keys():
             record = PRIMITIVES[name]
             arguments = [argument for argument in functions[name] if argument not in ROUNDING]
@@ -48,7 +40,7 @@ def test_onnx_has_the_primitives():
 
 
 def test_functions_of_one_name_have_the_same_arguments():
-    of_numpy, of_torch = parameters(*TEXTS["numpy"], HOST), parameters(*TEXTS["torch"])
+    of_numpy, of_torch = parameters("numpy"), parameters("torch")
     both = of_numpy.keys() & of_torch.keys()
     assert {"block_quantize", "ended", "host_softmax", "note", "on_grid", "product", "windows"} < both
     assert {name: of_numpy[name] for name in both} == {name: of_torch[name] for name in both}

@@ -8,7 +8,7 @@ import pytest
 from concord.golden import host_math
 from support.derive_flag_numbers import CONDITIONS, prove_condition
 from support.derive_numbers import PRIMITIVES, assert_same, patterns, prove, several
-from support.derive_runners import OPERATIONS, torch_function
+from support.derive_runners import OPERATIONS, text_of_torch, torch_function
 from support.frameworks import missing, needs
 
 if missing("torch"):
@@ -30,9 +30,8 @@ def test_condition(name):
 
 
 def test_sums_of_three():
-    from concord.derive.backends import torch_functions
-
     numbers, want = several(3)
+    torch_functions = text_of_torch()
     found = torch_functions.round_sum_to_half(*torch_functions.sum_of_three(*map(torch.from_numpy, numbers)))
     assert_same(patterns(found.numpy()), want, numbers)
 
@@ -63,9 +62,8 @@ def of_all_sizes():
 @pytest.mark.parametrize("name", ["host_root", "host_log"])
 def test_functions_of_the_host(name):
     """PyTorch's own square root is not that of IEEE 754."""
-    from concord.derive.backends import torch_host
 
     x = of_all_sizes()
     want = {"host_root": np.sqrt, "host_log": host_math.host_log}[name](x)
-    found = getattr(torch_host, name)(torch.from_numpy(x)).numpy()
+    found = getattr(text_of_torch(), name)(torch.from_numpy(x)).numpy()
     np.testing.assert_array_equal(found, want)

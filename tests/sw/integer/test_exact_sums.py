@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from concord.integer.exact_sums import exact_type, sum_bound
+from concord.sums.exact import exact_type
+from concord.sums.reach import sum_bound
 
 
 @pytest.mark.parametrize("bound, kind", [(1 << 24, np.float32), ((1 << 24) + 1, np.float64), (1 << 53, np.float64),

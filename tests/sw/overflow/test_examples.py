@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from concord.overflow import IntegerSettings, Mapping
-from concord.overflow.counting import ProductBlock, count
 from concord.overflow.scaling import Excess
+from concord.sums.counting import ProductBlock, count
 
 
 def products_of_127(n):
@@ -15,16 +15,16 @@ def products_of_127(n):
 
 def test_a_hundred_products_overflow_16_bits():
     found = products_of_127(100)
-    assert (found.product.total, found.sum.total, found.output.total) == (100, 99, 1)
-    assert found.product.beyond(16) == 0  # 16129 fits
-    assert found.sum.beyond(16) == 98  # from the third product on: 3 * 16129 > 32767
-    assert found.output.beyond(16) == 1 and found.output.bits == 22  # 1612900
+    assert (found["product"].total, found["sum"].total, found["output"].total) == (100, 99, 1)
+    assert found["product"].beyond(16) == 0  # 16129 fits
+    assert found["sum"].beyond(16) == 98  # from the third product on: 3 * 16129 > 32767
+    assert found["output"].beyond(16) == 1 and found["output"].bits == 22  # 1612900
 
 
 def test_one_product_overflows_10_bits():
     found = products_of_127(1)
-    assert found.product.beyond(10) == 1 and found.product.beyond(15) == 0
-    assert found.sum.total == 0
+    assert found["product"].beyond(10) == 1 and found["product"].beyond(15) == 0
+    assert found["sum"].total == 0
 
 
 def test_both_storages_have_a_width_of_their_own():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from concord.operations.float32 import Pool
-from concord.overflow.histogram import STORAGE_WIDTHS, WIDEST, Histogram, Tally, check_width, needed_bits
-from concord.overflow.pairs import Pairs, countable
+from concord.sums.histogram import STORAGE_WIDTHS, WIDEST, Histogram, Tally, check_width, needed_bits
+from concord.sums.pairs import Pairs, countable
 
 
 def fits(value, width):

@@ -9,10 +9,11 @@ from concord.functions.float64 import sigmoid
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.overflow import KINDS, IntegerSettings, Mapping, analyse_integers, kind_of
-from concord.overflow.counting import ProductBlock, bound, count
-from concord.overflow.histogram import Histogram
 from concord.overflow.layers import products
 from concord.overflow.scaling import Excess, Factors, growth, scale, shrinkage
+from concord.sums.counting import ORDERED, ProductBlock, count
+from concord.sums.histogram import Histogram, SumStage
+from concord.sums.reach import bound
 from support.compiled_nets import attention, graph_of, perceptron, recurrent
 from support.overflow_reference import as_objects
 
@@ -87,8 +88,8 @@ def test_convolutions(options, bits):
     (product,) = products(graph, samples(graph))
     x, w, bias = codes(product, bits)
     rows, terms = zip(*convolved(graph.nodes[0], x, w), strict=True)
-    assert count(product.arrange(x, w, bias)).stages == listed(terms, bias[list(rows)])
-    assert count(product.arrange(x, w, None)).stages == listed(terms)
+    assert count(product.arrange(x, w, bias)) == listed(terms, bias[list(rows)])
+    assert count(product.arrange(x, w, None)) == listed(terms)
 
 
 @pytest.mark.parametrize("bits", [8, 30])
@@ -97,7 +98,7 @@ def test_fully_connected(bits):
     (product,) = products(graph, samples(graph))
     x, w, bias = codes(product, bits)
     terms = [list(zip(v, row, strict=True)) for v in x.reshape(-1, 7) for row in w]
-    assert count(product.arrange(x, w, bias)).stages == listed(terms, bias.tolist() * 2)
+    assert count(product.arrange(x, w, bias)) == listed(terms, bias.tolist() * 2)
 
 
 def graph_convolution(nodes=4, features=3, hidden=5):
@@ -131,7 +132,7 @@ def test_graph_convolutions():
             [(x[s, 0, i, k], w[s, 0, k, j]) for k in range(4)]
             for s, i, j in itertools.product(range(2), range(4), range(w.shape[-1]))
         ]
-        assert count(product.arrange(x, w, None)).stages == listed(terms)
+        assert count(product.arrange(x, w, None)) == listed(terms)
 
 
 @pytest.mark.parametrize(("op", "linear"), [("LSTM", 0), ("GRU", 0), ("GRU", 1), ("RNN", 0)])
@@ -156,7 +157,7 @@ def test_recurrent_layers(op, direction, linear):
         vectors = xs.reshape(-1, xs.shape[-1])
         terms = [list(zip(v, row, strict=True)) for v in vectors for row in w]
         want = listed(terms, None if bias is None else bias.tolist() * len(vectors))
-        assert count(product.arrange(xs, w, bias)).stages == want
+        assert count(product.arrange(xs, w, bias)) == want
 
 
 def walked(op, node, d, x):
@@ -201,7 +202,7 @@ def test_random_blocks(seed, size):
     order = list(itertools.product(range(groups), range(rows), range(columns)))
     lists = [[(x[g, k, c], w[g, o, k]) for k in range(terms)] for g, o, c in order]
     want = listed(lists, None if bias is None else [bias[g, o] for g, o, _ in order])
-    assert count([ProductBlock(x, w, bias)]).stages == want
+    assert count([ProductBlock(x, w, bias)]) == want
 
 
 @pytest.mark.parametrize("bits", [22, 24, 51, 53])
@@ -212,7 +213,7 @@ def test_a_bias_far_above_the_products(bits, sign):
     for bias in (sign * 2 ** (bits + 1) - (2 if sign > 0 else 0), sign * 2**bits, sign * (2**bits - 1)):
         offsets = np.array([bias, 0, -sign])
         want = listed([[(1, w), (1, 0)] for w, _ in rows.tolist()], offsets.tolist())
-        assert count([ProductBlock(np.ones((1, 2, 1), np.int64), rows[None], offsets[None])]).stages == want
+        assert count([ProductBlock(np.ones((1, 2, 1), np.int64), rows[None], offsets[None])]) == want
 
 
 def test_another_order_and_a_missing_sum_are_noticed():
@@ -220,8 +221,14 @@ def test_another_order_and_a_missing_sum_are_noticed():
     x, w = rng.integers(-127, 128, (1, 40, 9)), rng.integers(-127, 128, (1, 3, 40))
     found = count([ProductBlock(x, w)])
     backward = count([ProductBlock(x[:, ::-1], w[:, :, ::-1])])
-    assert (backward.product, backward.output) == (found.product, found.output) and backward.sum != found.sum
-    assert count([ProductBlock(x[:, 1:], w[:, :, 1:])]).sum != found.sum
+    assert [stage for stage in ORDERED if backward[stage] != found[stage]] == [SumStage.SUM]
+    assert count([ProductBlock(x[:, 1:], w[:, :, 1:])])[SumStage.SUM] != found[SumStage.SUM]
+
+
+def bound_bits(*arguments):
+    """Bits of what elements in a range can make, by stage."""
+    extremes = bound(*arguments)
+    return {stage: extremes.bits(stage) for stage in ORDERED}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -230,19 +237,19 @@ def test_bounds_are_reached_by_some_input(seed):
     rng = np.random.default_rng(seed)
     w, bias = rng.integers(-127, 128, (3, 12)), rng.integers(-(1 << 20), 1 << 20, 3)
     low, high = -int(rng.integers(0, 129)), int(rng.integers(1, 256))
-    bits = bound(w, bias, (low, high))
+    bits = bound_bits(w, bias, (low, high))
     worst = np.concatenate([np.where(w > 0, high, low), np.where(w > 0, low, high)]).T[None]
     sums = count([ProductBlock(worst, w[None], bias[None])])
-    assert {name: stage.bits for name, stage in sums.stages.items()} == bits
+    assert {name: stage.bits for name, stage in sums.items()} == bits
     any_x = rng.integers(low, high + 1, (1, 12, 300))
     others = count([ProductBlock(any_x, w[None], bias[None])])
-    assert all(stage.bits <= bits[name] for name, stage in others.stages.items())
+    assert all(stage.bits <= bits[name] for name, stage in others.items())
 
 
 def test_a_sum_may_be_greater_before_its_bias():
     """The bias takes off what the products have made: the sums need the bits all the same."""
-    assert bound(np.array([[127, 127]]), np.array([-32768]), (0, 255)) == {"product": 16, "sum": 17, "output": 16}
-    assert bound(np.array([[127, 127]]), None, (0, 255)) == {"product": 16, "sum": 17, "output": 17}
+    assert bound_bits(np.array([[127, 127]]), np.array([-32768]), (0, 255)) == {"product": 16, "sum": 17, "output": 16}
+    assert bound_bits(np.array([[127, 127]]), None, (0, 255)) == {"product": 16, "sum": 17, "output": 17}
 
 
 # Scaling -----------------------------------------------------------------------------------------

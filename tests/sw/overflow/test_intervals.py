@@ -9,12 +9,13 @@ import pytest
 from concord.compiler.model import compile_graph
 from concord.golden import binary16, blocks, table
 from concord.operations import OPERATIONS
-from concord.overflow.intervals import Bounds, Extremes, _narrow
-from concord.overflow.machine import SumStage
+from concord.overflow.intervals import Bounds, _narrow
 from concord.program.chains import Quant
 from concord.program.weights import Weights
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
+from concord.sums.histogram import SumStage
+from concord.sums.reach import Extremes
 from support.compiled_nets import ROOMY, perceptron
 
 

@@ -7,7 +7,7 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
 from concord.overflow import analyse_machine
-from concord.overflow.machine import SumStage
+from concord.sums.histogram import SumStage
 from support.compiled_nets import ROOMY, attention, graph_of, perceptron, recurrent, residual
 from support.overflow_reference import counted
 

@@ -13,8 +13,9 @@ from concord.overflow.kinds import KINDS
 from concord.overflow.required import CountedWidths
 from concord.overflow.trained import compile_trained
 from concord.spec.presets import ECP5_25F, ECP5_85F
+from concord.sums.reach import radius
 from concord.train import adjacency_of, export_onnx
-from concord.train.bound import norms, radius
+from concord.train.bound import row_norms
 from concord.train.layers.base import PassContext
 from concord.train.layers.dense import FixedDense
 from concord.train.overflow_monitor import moved
@@ -83,11 +84,11 @@ def ended(terms, most=255):
 def check_counts(found, rows):
     flat = [p for row in rows for p in row]
     partial = [int(s) for row in rows for s in np.cumsum(row)[1:]]
-    assert (found.product.total, found.sum.total) == (len(flat), len(partial))
+    assert (found["product"].total, found["sum"].total) == (len(flat), len(partial))
     for width in range(2, 12):
         most = 2 ** (width - 1)
         beyond = [sum(not -most <= v < most for v in values) for values in (flat, partial)]
-        assert [found.product.beyond(width), found.sum.beyond(width)] == beyond
+        assert [found["product"].beyond(width), found["sum"].beyond(width)] == beyond
         assert all(beyond) or width > 7
 
 
@@ -123,8 +124,8 @@ def test_the_least_exponent_within_the_bound_is_taken():
     scale = next(scale for scale in got.monitor.scales if scale.sites[0].fixed)
     (site,) = scale.sites
     limit, fmt, exp = radius(8, got.monitor._limits(scale)[1]), site.weight.fmt, int(site.weight.exp[0])
-    assert norms(site.weight, False).max() <= limit
-    assert norms(moved(site.weight, exp - 1, replace(fmt, bits=16)), False).max() > limit
+    assert row_norms(site.weight, False).max() <= limit
+    assert row_norms(moved(site.weight, exp - 1, replace(fmt, bits=16)), False).max() > limit
 
 
 @pytest.mark.slow

@@ -127,8 +127,8 @@ def test_the_predictor_counts_every_product_and_every_partial_sum():
     beyond = sum(int(np.count_nonzero((p > 511) | (p < -512))) for p in products)
     sums = [np.cumsum(p)[1:] for p in products]
     left = sum(int(np.count_nonzero((s > 511) | (s < -512))) for s in sums)
-    assert (found.product.total, found.sum.total, found.output.total) == (3 * 12 * 64, 3 * 12 * 63, 3 * 12)
-    assert (found.product.beyond(10), found.sum.beyond(10)) == (beyond, left) and left > beyond > 0
+    assert (found["product"].total, found["sum"].total, found["output"].total) == (3 * 12 * 64, 3 * 12 * 63, 3 * 12)
+    assert (found["product"].beyond(10), found["sum"].beyond(10)) == (beyond, left) and left > beyond > 0
 
 
 def test_ranges_grow_until_the_count_is_within_the_threshold():
@@ -144,7 +144,7 @@ def test_ranges_grow_until_the_count_is_within_the_threshold():
         one.monitor.count_next(16)
         one._forward(one.samples, one._shuffled(0)[:16], PassContext(one.settings.formats))
         sums = [site.sums for site in one.monitor.sites.values()]
-        ahead[name] = sum(s.beyond(11) for one_site in sums for s in one_site.stages.values()), counts.ended
+        ahead[name] = sum(s.beyond(11) for one_site in sums for s in one_site.values()), counts.ended
     assert ahead["plain"][0] > 0 and ahead["plain"][1] > 0
     assert ahead["scaled"] == (0, 0)
     widths = [one.monitor.widths(one.monitor.scales[0]) for one in (plain, scaled, loose)]

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from concord.spec.training import AccumulatorFormat, TrainingFormat
-from concord.train.bound import bind, bounded, norms, projected, radius, rounded
+from concord.sums.reach import radius
+from concord.sums.register import ProductOperands, limited
+from concord.train.bound import bind, bounded, projected, rounded, row_norms
 from concord.train.parameters import Parameter
-from concord.train.register import ProductOperands, limited
 from support import naive
 
 CASES = [(8, 1, 1, 3, False), (9, 4, 3, 2, False), (10, 2, 5, 4, True), (12, 8, 8, 3, False), (12, 8, 20, 2, True)]
@@ -127,9 +128,9 @@ def test_a_parameter_within_the_bound_keeps_its_total(apart):
     rng = np.random.default_rng(5)
     parameter = Parameter.begin("w", rng.normal(0, 1, (5, 3, 2, 2)), TrainingFormat(8), AccumulatorFormat())
     before = (parameter.weight.astype(np.int64) << 15) + parameter.acc
-    assert norms(parameter, apart).max() > 150
+    assert row_norms(parameter, apart).max() > 150
     assert bind(parameter, 150, apart) > 0
-    assert norms(parameter, apart).max() <= 150
+    assert row_norms(parameter, apart).max() <= 150
     after = ((parameter.weight.astype(np.int64) << 15) + parameter.acc).reshape(5, -1)
     wanted, _ = bounded(before.reshape(5, -1), 15, 150, apart)
     assert np.array_equal(after, wanted) and parameter.weight.shape == (1, 60)

@@ -27,6 +27,7 @@ from concord.graph.ir import Graph, Node
 from concord.graph.ops.linear import AffineAttributes
 from concord.graph.passes.batch import with_batch
 from concord.image.packing import depthwise_units, matrix_units
+from concord.spec.widths import largest
 from concord.utils.arrays import FloatArray, Ids
 from concord.utils.blas import SINGLE_THREADED
 
@@ -83,7 +84,7 @@ def units(graph: Graph, compiled: Compiled) -> dict[str, Units]:
             in_units = depthwise_units if layer.reduction is Reduction.DEPTHWISE else matrix_units
             unit = np.empty(count)
             unit[places[taken] - 1] = in_units(layer.weight, config, mant)[taken]
-            by_node[layer.nodes[0]] = Units(unit.reshape(shape), (1 << mant - 1) - 1)
+            by_node[layer.nodes[0]] = Units(unit.reshape(shape), largest(mant))
     return by_node
 
 

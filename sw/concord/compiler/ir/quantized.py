@@ -26,6 +26,7 @@ from concord.graph.ops import operator_of
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_PRECISION, BlockFormat
+from concord.spec.widths import needed_width
 from concord.utils.arrays import FloatArray
 
 
@@ -72,16 +73,11 @@ def _offsets(quantization: Quantization) -> tuple[int, int]:
     return int(low.min()) + symmetric, int(high.max())
 
 
-def _bits(largest: int) -> int:
-    """Bits of mantissas that hold integers up to ``largest`` in magnitude."""
-    return largest.bit_length() + 1
-
-
 def static_exponent_of(quantization: Quantization, config: NpuConfig) -> int | None:
     """The exponent that a power of two as scale means; ``None`` for others, and beyond the exponents of ``config``."""
     if quantization.axis is not None or not powers_of_two(quantization.scale):
         return None
-    more = _bits(max(map(abs, _offsets(quantization)))) - config.act_mant
+    more = needed_width(max(map(abs, _offsets(quantization)))) - config.act_mant
     exponent = int(np.frexp(float(quantization.scale))[1]) - 1 + max(more, 0)
     return exponent if config.act.exp_min <= exponent <= config.act.exp_max else None
 
@@ -105,7 +101,7 @@ def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
             continue
         if quantization.axis is None and powers_of_two(quantization.scale):
             least, greatest = _offsets(quantization)
-            if -least == greatest and _bits(greatest + 1) <= config.act_mant:
+            if -least == greatest and needed_width(greatest + 1) <= config.act_mant:
                 least -= 1
             grids[name] = InputGrid(int(np.frexp(float(quantization.scale))[1]) - 1, least, greatest)
     return grids
@@ -218,8 +214,8 @@ def _inexact(
     if error == 0:
         return None
     reasons = []
-    if _bits(largest) > mant:
-        reasons.append(f"needs mantissas of {_bits(largest)} bits, not {mant}")
+    if needed_width(largest) > mant:
+        reasons.append(f"needs mantissas of {needed_width(largest)} bits, not {mant}")
     if not powers_of_two(quantization.scale):
         reasons.append("scales are rounded, being no powers of two")
     if not reasons:

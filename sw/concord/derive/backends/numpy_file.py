@@ -19,15 +19,14 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.backends.constants_file import archive, reader, write_both
-from concord.derive.backends.function_texts import defined, flag_text, text_behind, with_operations
+from concord.derive.backends.function_texts import defined, flag_text, host_text, with_operations
 from concord.derive.backends.products import ProductPlan, norm
-from concord.derive.backends.python_host_partition import CONSTANTS, Dialect, partition_lines
+from concord.derive.backends.python_host_partition import Dialect, partition_lines
 from concord.derive.backends.python_nodes import LayerFunction, PythonNodes, layer_functions
 from concord.derive.flags import every
 from concord.derive.names import Names, identifier, in_docstring
 from concord.graph.ir import Graph
 
-_HOST_MARK = "# --- arithmetic of the host ---\n"
 #: Samples that are computed together, at least and at most: enough to hide the cost of a call and of reading weights.
 _CHUNKS = 16, 128
 #: Elements of the largest value of these samples, if they are to stay in the cache.
@@ -55,7 +54,7 @@ def numpy_source(model: ir.Model, weights: str) -> tuple[str, bytes]:
     flags = [] if model.flags is None else [flag_text("numpy")]
     load = f"W = load(Path(__file__).with_name({weights!r}))"
     run, data = writer.run(), archive(writer.nodes.arrays)
-    parts = [head, _arithmetic(), *flags, reader(data), _LOAD.strip(), load, *functions, run]
+    parts = [head, with_operations("numpy"), *flags, reader(data), _LOAD.strip(), load, *functions, run]
     return "\n\n\n".join(parts) + "\n", data
 
 
@@ -96,23 +95,11 @@ def _ports(values: Iterable[ir.Value], model: ir.Model) -> str:
 
 
 @cache
-def _arithmetic() -> str:
-    """The text of :mod:`.numpy_functions` after its head."""
-    return with_operations("numpy")
-
-
-@cache
-def _host_functions() -> str:
-    """The text of :mod:`concord.golden.host_math` after its constants."""
-    return text_behind("host_math.py", _HOST_MARK, "concord.golden").split("\n\n\n", 1)[1]
-
-
-@cache
 def _own_names() -> frozenset[str]:
     """Names that the file needs itself."""
     words = "compute constants_of flags hashlib host_inputs host_outputs inputs io load np of_type path ports".split()
     words += ["raised", "run", "t", "total"]
-    functions = defined(_arithmetic() + flag_text("numpy") + _host_functions())
+    functions = defined(with_operations("numpy") + flag_text("numpy") + host_text("numpy"))
     return frozenset([*words, *functions, *dir(builtins), *keyword.kwlist])
 
 
@@ -172,7 +159,7 @@ class _Writer:
             texts.append(self._function(function, names.new(stem, "layer" if stem in values else "")))
         front, partition = self.model.front, self.model.host_partition
         if front is not None or partition is not None:
-            texts += [CONSTANTS, _host_functions()]
+            texts.append(host_text("numpy"))
         if front is not None:
             texts.append(self._host_part_of("host_inputs", front, "inputs of the NPU from those that are given"))
         if partition is not None:

@@ -1,8 +1,9 @@
 """Arithmetic of the NPU in NumPy: what the files of ``concord derive`` begin with.
 
 The functions are primitives of :mod:`concord.derive.primitives`, on arrays ``[batch, ...]``, and what these need. The
-text below the mark is copied into every file, for people to read, so it needs NumPy only and has no annotations. That
-of :mod:`concord.operations.numpy_text` stands in the place of the line in the middle.
+text below the mark is copied into every file, for people to read, so it needs NumPy only. That of
+:mod:`concord.operations.numpy_text` stands in the place of the line in the middle. Modules of PyTorch hold what is
+above the last mark, too, in the spelling of :mod:`.function_texts`.
 """
 
 # mypy: ignore-errors
@@ -21,12 +22,95 @@ EXPONENT = 0x7F800000
 # --- operations ---
 
 
-def half_to_real(x):
+def on_grid(x: np.ndarray, exponent: int, low: int, high: int) -> np.ndarray:
+    """The nearest numbers ``code * 2**exponent``."""
+    return np.clip(np.rint(x * 2.0**-exponent), low, high) * 2.0**exponent
+
+
+def half_table(x: np.ndarray, entries: np.ndarray, factor: float, low: float, high: float) -> np.ndarray:
+    """The entry for ``rint(x * factor)``, limited to ``low`` .. ``high``."""
+    code = np.clip(np.rint(finite(x) * factor), low, high)
+    return entries[(code - low).astype(np.int64)]
+
+
+def round_codes(x: np.ndarray, unit: np.ndarray | float, away: bool, noise: np.ndarray | None) -> np.ndarray:
+    """Whole units, nearest even or away from zero, or with 16 bits of noise; zeros are +0."""
+    if noise is not None:
+        fine = np.floor(np.abs(x).astype(np.float64) / unit * NOISE_PARTS) + noise
+        size = (np.floor(fine / NOISE_PARTS) * unit).astype(np.float32)
+    elif away:
+        size = np.floor(np.abs(x) / unit + 0.5) * unit
+    else:
+        shift = unit * (1.5 * 2.0**23)  # float32 has no bits below the unit here
+        return x + shift - shift
+    return np.copysign(size, x) + 0.0
+
+
+def block_quantize(
+    x: np.ndarray,
+    least: np.ndarray,
+    noise: np.ndarray | None = None,
+    *,
+    share: float,
+    greatest_code: float,
+    away: bool = False,
+) -> np.ndarray:
+    """Block floating point: every block along the last axis to numbers ``q * 2**e``.
+
+    The exponent follows from the greatest element; ``least`` are the least powers of two of the blocks.
+    """
+    x = finite(x)
+    peak = np.abs(x).max(-1, keepdims=True)
+    power = (peak.view(np.int32) & EXPONENT).view(np.float32)  # the power of two at or below the peak
+    unit = np.maximum(power * share, least)
+    limit = unit * greatest_code
+    codes = round_codes(x, unit, away, noise)
+    return np.clip(codes, -limit, limit, out=codes)
+
+
+def static_quantize(
+    x: np.ndarray, noise: np.ndarray | None = None, *, unit: float, greatest_code: float, away: bool = False
+) -> np.ndarray:
+    """Block floating point with a constant exponent: numbers ``q * unit``, limited to ``greatest_code`` units."""
+    limit = unit * greatest_code
+    return round_codes(np.clip(finite(x), -limit, limit), unit, away, noise)
+
+
+def ended(total: np.ndarray, x: np.ndarray, weight: np.ndarray, end: float, norm: float, starts: list) -> np.ndarray:
+    """Sums of products, infinite where they reach ``end`` as they are added up: at once what begins at ``starts``."""
+    channels = x.ndim > total.ndim  # every channel has weights of its own
+    rows = np.abs(x).max((-2, -1) if channels else -1) * norm >= end
+    if not rows.any():
+        return total
+    x, weight, total = x[rows].astype(np.float64), weight.astype(np.float64), total.astype(np.float64, copy=True)
+    sums = np.zeros_like(total[rows])
+    for first, last in zip(starts, [*starts[1:], len(weight)], strict=True):
+        part = x[:, first:last]
+        term = (part * weight[first:last]).sum(1) if channels else part @ weight[first:last]
+        after = sums + term
+        fits = (-end <= term) & (term < end) & (-end <= after) & (after < end)
+        after = np.where(fits, after, np.copysign(np.full_like(term, np.inf), term))
+        sums = np.where(np.isinf(sums), sums, after)
+    total[rows] = sums
+    return total
+
+
+# --- in this library alone ---
+
+
+def finite(x: np.ndarray) -> np.ndarray:
+    """Numbers as a converter or a table reads them: an infinity as the largest number, a NaN as zero."""
+    if -LARGEST <= x.min() and x.max() <= LARGEST:
+        return x
+    return np.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
+
+
+def half_to_real(x: np.ndarray) -> np.ndarray:
     """Halves as float64."""
     return x.astype(np.float64)
 
 
-def half_reduce_max(x, axis):
+def half_reduce_max(x: np.ndarray, axis: int) -> np.ndarray:
     """The greatest element along an axis, as ``half_max`` has it."""
     top = x.max(axis)
     zeros = top == 0
@@ -36,72 +120,19 @@ def half_reduce_max(x, axis):
     return top
 
 
-def finite(x):
-    """Numbers as a converter or a table reads them: an infinity as the largest number, a NaN as zero."""
-    return x if np.abs(x).max() <= LARGEST else np.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
-
-
-def on_grid(x, exponent, low, high):
-    """The nearest numbers ``code * 2**exponent``."""
-    return np.ldexp(np.clip(np.rint(np.ldexp(x, -exponent)), low, high), exponent)
-
-
-def half_table(x, entries, factor, low, high):
-    """The entry for ``rint(x * factor)``, limited to ``low`` .. ``high``."""
-    code = np.rint(np.clip(finite(x) * np.float32(factor), low, high)).astype(np.int32)
-    return entries[code - int(low)]
-
-
-def round_codes(x, unit, away, noise):
-    """Whole units, nearest even or away from zero, or with 16 bits of noise; zeros are +0."""
-    if noise is not None:
-        fine = np.floor(np.abs(x).astype(np.float64) / unit * NOISE_PARTS) + noise
-        size = (np.floor(fine / NOISE_PARTS) * unit).astype(np.float32)
-    elif away:
-        size = np.floor(np.abs(x) / unit + np.float32(0.5)) * unit
-    else:
-        shift = unit * np.float32(1.5 * 2**23)  # float32 has no bits below the unit here
-        codes = x + shift
-        codes -= shift
-        return codes
-    return np.copysign(size, x) + np.float32(0)
-
-
-def block_quantize(x, least, noise=None, *, share, greatest_code, away=False):
-    """Block floating point: every block along the last axis to numbers ``q * 2**e``.
-
-    The exponent follows from the greatest element; ``least`` are the least powers of two of the blocks.
-    """
-    peak = np.abs(x).max(-1, keepdims=True)
-    if not peak.max() <= LARGEST:
-        x = finite(x)
-        peak = np.abs(x).max(-1, keepdims=True)
-    power = (peak.view(np.int32) & EXPONENT).view(np.float32)  # the power of two at or below the peak
-    unit = np.maximum(power * np.float32(share), least)
-    limit = unit * np.float32(greatest_code)
-    codes = round_codes(x, unit, away, noise)
-    return np.clip(codes, -limit, limit, out=codes)
-
-
-def static_quantize(x, noise=None, *, unit, greatest_code, away=False):
-    """Block floating point with a constant exponent: numbers ``q * unit``, limited to ``greatest_code`` units."""
-    limit = np.float32(unit * greatest_code)
-    return round_codes(np.clip(finite(x), -limit, limit), np.float32(unit), away, noise)
-
-
-def product(x, weight):
+def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Sums of products with ``[inputs, outputs]``, or ``[groups, inputs, outputs]`` for ``x[..., groups, inputs]``."""
     x = x.astype(weight.dtype, copy=False)
     return x @ weight if weight.ndim == 2 else (x[..., None, :] @ weight)[..., 0, :]
 
 
-def product_of(x, matrix, groups):
+def product_of(x: np.ndarray, matrix: np.ndarray, groups: int) -> np.ndarray:
     """Sums ``[batch, *g, ..., m]`` of products of ``x[batch, *g, ..., k]`` and ``matrix[batch, *g, m, k]``."""
     rows = x.reshape(*x.shape[: 1 + groups], -1, x.shape[-1])
     return (rows @ matrix.swapaxes(-1, -2)).reshape(*x.shape[:-1], matrix.shape[-2])
 
 
-def depthwise(x, weight):
+def depthwise(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Sums of products of ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     total = x[..., 0, :] * weight[0]
     for tap in range(1, len(weight)):
@@ -109,25 +140,16 @@ def depthwise(x, weight):
     return total
 
 
-def ended(total, x, weight, end, norm, starts):
-    """Sums of products, infinite where they reach ``end`` as they are added up: at once what begins at ``starts``."""
-    channels = x.ndim > total.ndim  # every channel has weights of its own
-    rows = np.abs(x).max((-2, -1) if channels else -1) * norm >= end
-    if not rows.any():
-        return total
-    x, weight, sums = x[rows].astype(np.float64), weight.astype(np.float64), 0.0
-    for first, last in zip(starts, [*starts[1:], len(weight)], strict=True):
-        part = x[:, first:last]
-        term = (part * weight[first:last]).sum(1) if channels else part @ weight[first:last]
-        after = sums + term
-        fits = (-end <= term) & (term < end) & (-end <= after) & (after < end)
-        sums = np.where(np.isinf(sums), sums, np.where(fits, after, np.copysign(np.inf, term)))
-    total = total.astype(np.float64)
-    total[rows] = sums
-    return total
-
-
-def exact_sums(total, x, weight, offset=None, *, norm, most, unit):
+def exact_sums(
+    total: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray,
+    offset: np.ndarray | None = None,
+    *,
+    norm: float,
+    most: float,
+    unit: float,
+) -> np.ndarray:
     """Sums of products and an offset, added up in integers where float64 may not hold them.
 
     That is in rows whose greatest element times ``norm``, and ``most`` for the offset, is more than 53 bits of units.
@@ -141,7 +163,7 @@ def exact_sums(total, x, weight, offset=None, *, norm, most, unit):
     return total
 
 
-def exact_sums_of(total, x, matrix, *, groups, unit):
+def exact_sums_of(total: np.ndarray, x: np.ndarray, matrix: np.ndarray, *, groups: int, unit: float) -> np.ndarray:
     """Sums for ``product_of``, added up in integers where 52 bits of units may be too few."""
     rows = x.reshape(*x.shape[: 1 + groups], -1, x.shape[-1])
     sums = total.reshape(*rows.shape[:-1], -1)
@@ -151,12 +173,12 @@ def exact_sums_of(total, x, matrix, *, groups, unit):
     return sums.reshape(total.shape)
 
 
-def integers(x):
+def integers(x: np.ndarray) -> np.ndarray:
     """Python integers in units of 2**-60."""
     return np.vectorize(lambda v: int(v * 2.0**30 * 2.0**30), otypes=[object])(x.astype(np.float64))
 
 
-def sums_of_integers(x, weight, offset):
+def sums_of_integers(x: np.ndarray, weight: np.ndarray, offset: np.ndarray | None) -> np.ndarray:
     """Sums along the first axis; below their first 52 bits only whether there is anything is kept, for the rounding."""
     totals = (integers(x) * integers(weight)).sum(axis=0)
     if offset is not None:
@@ -171,12 +193,14 @@ def sums_of_integers(x, weight, offset):
     return sums
 
 
-def round_to_half(total):
+def round_to_half(total: np.ndarray) -> np.ndarray:
     """Exact sums as halves, rounded once; a sum of zero is +0."""
     return real_to_half(total + 0.0)
 
 
-def windows(x, shape, kernel, stride, origin, dilation, fill=0.0):
+def windows(
+    x: np.ndarray, shape: tuple, kernel: tuple, stride: tuple, origin: tuple, dilation: tuple, fill: float = 0.0
+) -> np.ndarray:
     """Windows ``[batch, *shape, *kernel, ...]`` of a map ``[batch, height, width, ...]``, ``fill`` outside of it."""
     pads = []
     for k in range(2):

@@ -1,7 +1,7 @@
 """A derived model as a PyTorch module, with the bits of the NPU: a file of Python that needs torch and numpy only.
 
-The first part of the file is :mod:`.torch_functions`; then comes a module with one method per layer. Constants are in a
-file .npz beside it.
+The file begins with the functions of :mod:`.function_texts`; then comes a module with one method per layer. Constants
+are in a file .npz beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.backends.constants_file import archive, reader, write_both
-from concord.derive.backends.function_texts import flag_text
+from concord.derive.backends.function_texts import flag_text, host_text
 from concord.derive.backends.names import free_name
 from concord.derive.backends.node_facts import singles
 from concord.derive.backends.python_host_partition import Dialect, partition_lines
@@ -25,7 +25,6 @@ from concord.derive.backends.torch_texts import (
     END_WITH_FLAGS,
     FLAGS,
     functions,
-    host_functions,
     own_names,
 )
 from concord.derive.flags import every
@@ -112,7 +111,7 @@ class _Emitter:
                 f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
                 "\nfrom pathlib import Path\n",
                 functions(),
-                *([] if model.host_partition is model.front is None else ["", host_functions()]),
+                *([] if model.host_partition is model.front is None else ["", host_text("torch")]),
                 *([] if model.flags is None else ["", flag_text("torch"), FLAGS.format(model.flags, model.group)]),
                 f"\n\n{reader(data)}\n",
                 f"\nCONSTANTS = Path(__file__).with_name({constants!r})",

@@ -1,7 +1,7 @@
-"""Arithmetic of the NPU in PyTorch, on CPUs ([concordance]): what derived modules begin with.
+"""Arithmetic of the NPU in PyTorch, on CPUs ([concordance]): what derived modules hold beside what NumPy has, too.
 
 The functions are primitives of :mod:`concord.derive.primitives`, and what these need. The text below the mark is copied
-into every module. That of :mod:`concord.operations.torch_text` stands in the place of the line in the middle.
+into every module, after what :mod:`.numpy_functions` has for both libraries.
 """
 
 import torch
@@ -9,11 +9,9 @@ from torch import Tensor
 
 from concord.operations.torch_text import half_max
 
-# --- arithmetic ---
+LARGEST = 65504.0  #: as in :mod:`.numpy_functions`
 
-LARGEST = 65504.0  # the greatest binary16 number
-NOISE_PARTS = 65536.0  # of a unit, in stochastic rounding
-EXPONENT = 0x7F800000
+# --- arithmetic ---
 
 
 def round_sum_to_half(total: Tensor, rest: Tensor | float) -> Tensor:
@@ -49,56 +47,9 @@ def half_to_real(x: Tensor) -> Tensor:
     return torch.where(torch.isnan(x), torch.full((), float("nan"), dtype=x.dtype), x).to(torch.float64)
 
 
-# --- operations ---
-
-
 def finite(x: Tensor) -> Tensor:
     """Infinities as +-65504, NaNs as 0."""
     return torch.nan_to_num(x, nan=0.0, posinf=LARGEST, neginf=-LARGEST)
-
-
-def on_grid(x: Tensor, exponent: int, low: int, high: int) -> Tensor:
-    """The nearest numbers ``code * 2**exponent``."""
-    return torch.round(x * 2.0**-exponent).clamp(low, high) * 2.0**exponent
-
-
-def half_table(x: Tensor, entries: Tensor, factor: float, low: float, high: float) -> Tensor:
-    """The entry for ``rne(x * factor)``, limited to ``low`` .. ``high``."""
-    code = torch.clamp(torch.round(finite(x) * factor), low, high)
-    return entries[(code - low).to(torch.int64)]
-
-
-def round_codes(x: Tensor, unit: Tensor, away: bool, noise: Tensor | None) -> Tensor:
-    """Whole units, nearest even or away from zero, or with 16 bits of noise (float64); zeros are +0."""
-    if noise is not None:
-        fine = torch.floor(torch.abs(x).to(torch.float64) / unit * NOISE_PARTS)
-        size = torch.floor((fine + noise) / NOISE_PARTS).to(torch.float32) * unit
-    elif away:
-        size = torch.floor(torch.abs(x) / unit + 0.5) * unit
-    else:
-        shift = unit * (1.5 * 2.0**23)
-        return (x + shift) - shift
-    return torch.where(x < 0.0, -size, size) + 0.0
-
-
-def block_quantize(
-    x: Tensor, least: Tensor, noise: Tensor | None = None, *, share: float, greatest_code: float, away: bool = False
-) -> Tensor:
-    """Blocks (last axis) to their numbers with dynamic exponents; ``least`` are their least powers of two."""
-    numbers = finite(x)
-    peak = torch.amax(torch.abs(numbers), dim=-1, keepdim=True)
-    power = (peak.view(torch.int32) & EXPONENT).view(torch.float32)
-    unit = torch.maximum(power * share, least)
-    limit = unit * greatest_code
-    return torch.clamp(round_codes(numbers, unit, away, noise), -limit, limit)
-
-
-def static_quantize(
-    x: Tensor, noise: Tensor | None = None, *, unit: float, greatest_code: float, away: bool = False
-) -> Tensor:
-    """Block floating point with a constant exponent: numbers ``q * unit``, limited to ``greatest_code`` units."""
-    limit = unit * greatest_code
-    return round_codes(torch.clamp(finite(x), -limit, limit), torch.tensor(unit), away, noise)
 
 
 def half_reduce_max(x: Tensor, axis: int) -> Tensor:
@@ -153,26 +104,6 @@ def product_of(x: Tensor, matrix: Tensor, groups: int) -> Tensor:
 def depthwise(x: Tensor, weight: Tensor) -> Tensor:
     """Sums of products of ``x[..., taps, channels]`` and ``weight[taps, channels]``: every channel by itself."""
     return (x.to(weight.dtype) * weight).sum(-2)
-
-
-def ended(total: Tensor, x: Tensor, weight: Tensor, end: float, norm: float, starts: list[int]) -> Tensor:
-    """Sums of products, infinite where they reach ``end`` as they are added up: at once what begins at ``starts``."""
-    channels, x = x.dim() > total.dim(), x.to(weight.dtype)  # every channel has weights of its own
-    peak = x.abs().flatten(-2).amax(-1) if channels else x.abs().amax(-1)
-    rows = peak * norm >= end
-    if not bool(rows.any()):
-        return total
-    some, sums = x[rows], torch.zeros_like(total[rows])
-    for first, last in zip(starts, [*starts[1:], len(weight)], strict=True):
-        part = some[:, first:last]
-        term = (part * weight[first:last]).sum(1) if channels else part @ weight[first:last]
-        after = sums + term
-        fits = (term >= -end) & (term < end) & (after >= -end) & (after < end)
-        after = torch.where(fits, after, torch.copysign(torch.full_like(term, torch.inf), term))
-        sums = torch.where(sums.isinf(), sums, after)
-    total = total.clone()
-    total[rows] = sums
-    return total
 
 
 def grouped(x: Tensor, group: int) -> Tensor:

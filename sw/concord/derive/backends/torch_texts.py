@@ -6,8 +6,7 @@ import builtins
 import keyword
 from functools import cache
 
-from concord.derive.backends.function_texts import defined, flag_text, text_behind, with_operations
-from concord.derive.backends.python_host_partition import CONSTANTS
+from concord.derive.backends.function_texts import defined, flag_text, host_text, with_operations
 
 CLASS = '''
 
@@ -75,14 +74,8 @@ def run(inputs: dict[str, np.ndarray], model: Model | None = None) -> dict[str, 
 
 @cache
 def functions() -> str:
-    """The text of :mod:`.torch_functions` after its head."""
+    """Imports and functions with which a file begins."""
     return "import numpy as np\nimport torch\nfrom torch import Tensor\n\n" + with_operations("torch")
-
-
-@cache
-def host_functions() -> str:
-    """The text of :mod:`.torch_host` after its head."""
-    return CONSTANTS + "\n\n\n" + text_behind("torch_host.py", "# --- arithmetic of the host ---\n")
 
 
 @cache
@@ -90,5 +83,5 @@ def own_names() -> frozenset[str]:
     """Names that the file uses itself."""
     used = "self torch np total rest t part_0 part_1 part_2 run count flags no_flags raised Path Model Tensor"
     used += " io hashlib constants_of"
-    texts = functions() + flag_text("torch") + host_functions()
+    texts = functions() + flag_text("torch") + host_text("torch")
     return frozenset([*used.split(), *defined(texts), *dir(builtins), *keyword.kwlist])

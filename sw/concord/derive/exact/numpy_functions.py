@@ -1,6 +1,8 @@
 """Arithmetic of a quantised network in NumPy: what the files of ``concord derive --exact`` begin with.
 
 The text below the mark is copied into every file, for people to read, so it needs NumPy only and has no annotations.
+Files for PyTorch hold what is above the last mark, too, in the spelling of
+:mod:`concord.derive.backends.function_texts`.
 """
 
 # mypy: ignore-errors
@@ -8,11 +10,6 @@ The text below the mark is copied into every file, for people to read, so it nee
 import numpy as np
 
 # --- arithmetic ---
-
-
-def integers(values):
-    """An array of integers."""
-    return np.asarray(values, dtype=np.int64)
 
 
 def numbers(values):
@@ -63,16 +60,16 @@ def quantised(x, scale, zero_point, low, high, away):
     if np.isnan(x).any():
         raise ValueError("inputs must be numbers, not NaN")
     with np.errstate(over="ignore"):
-        steps = x / np.float32(scale)
+        steps = x / numbers(scale)
     return to_codes(nearest_away(steps.astype(np.float64)) if away else steps, zero_point, low, high)
 
 
 def wide(x):
     """An input that stays in binary32."""
     x = np.asarray(x)
-    if x.dtype.kind != "f":
-        raise TypeError(f"inputs must be floats, not of {x.dtype}")
-    return finite(x.astype(np.float32))
+    if x.dtype.kind == "f":
+        return finite(x.astype(np.float32))
+    raise TypeError(f"inputs must be floats, not of {x.dtype}")
 
 
 def finite(x):
@@ -97,19 +94,10 @@ def matrix_product(x, weight):
     return (x.astype(weight.dtype, copy=False) @ weight).astype(np.int64)
 
 
-def windows(x, kernel, strides, dilations, pads, fill=0):
-    """Windows [samples, channels, *places, *kernel] of an image [samples, channels, *sizes]."""
-    rank = len(kernel)
-    x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)], constant_values=fill)
-    extents = [dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True)]
-    parts = np.lib.stride_tricks.sliding_window_view(x, extents, tuple(range(2, 2 + rank)))
-    return parts[(slice(None), slice(None), *(slice(None, None, step) for step in (*strides, *dilations)))]
-
-
 def elements_of_windows(x, kernel, strides, dilations, pads):
     """Windows [samples, channels, *places, elements] of an image, with the elements of a window in one axis."""
     parts = windows(x, kernel, strides, dilations, pads)
-    return parts.reshape(*parts.shape[: -len(kernel)], -1)
+    return parts.reshape(*parts.shape[: parts.ndim - len(kernel)], -1)
 
 
 def convolution(x, weight, strides, dilations, pads, groups):
@@ -118,7 +106,7 @@ def convolution(x, weight, strides, dilations, pads, groups):
     parts = windows(x.astype(weight.dtype), kernel, strides, dilations, pads)
     samples, channels, *places = parts.shape[: 2 + len(kernel)]
     rows = np.moveaxis(parts.reshape(samples, groups, channels // groups, *parts.shape[2:]), 2, 2 + len(places))
-    rows = rows.reshape(samples, groups, np.prod(places, dtype=int), -1)
+    rows = rows.reshape(samples, groups, int(np.prod(places)), -1)
     columns = np.swapaxes(weight.reshape(groups, len(weight) // groups, -1), 1, 2)
     return np.swapaxes(matrix_product(rows, columns), 2, 3).reshape(samples, len(weight), *places)
 
@@ -176,3 +164,15 @@ def concatenate(parts, axis):
 def take(x, index):
     """Elements of every sample."""
     return x[:, index]
+
+
+# --- in this library alone ---
+
+
+def windows(x, kernel, strides, dilations, pads, fill=0):
+    """Windows [samples, channels, *places, *kernel] of an image [samples, channels, *sizes]."""
+    rank = len(kernel)
+    x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)], constant_values=fill)
+    extents = [dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    parts = np.lib.stride_tricks.sliding_window_view(x, extents, tuple(range(2, 2 + rank)))
+    return parts[(slice(None), slice(None), *(slice(None, None, step) for step in (*strides, *dilations)))]

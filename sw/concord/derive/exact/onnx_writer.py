@@ -16,9 +16,10 @@ from onnx import TensorProto
 
 from concord.derive.backends.onnx_writer import Writer
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
-from concord.integer.exact_sums import EXACT_UP_TO, sum_bound
 from concord.integer.float32 import MANTISSA_BITS, Integers
 from concord.integer.requantise import ACCUMULATOR_BITS
+from concord.sums.exact import EXACT_UP_TO
+from concord.sums.reach import sum_bound
 
 #: Bits of a code of 16 bits less its zero point.
 _MOST_BITS = 17

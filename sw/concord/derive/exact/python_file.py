@@ -13,15 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.backends.constants_file import archive, reader, write_both
-from concord.derive.backends.function_texts import defined, text_behind
+from concord.derive.backends.function_texts import defined, library_text
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.names import Names, in_docstring
-from concord.integer.exact_sums import exact_type, sum_bound
 from concord.integer.float32 import Integers
 from concord.integer.network import IntegerNetwork
 from concord.integer.requantise import ACCUMULATOR_BITS
 from concord.spec.formats import Rounding
+from concord.sums.exact import exact_type
+from concord.sums.reach import sum_bound
 
 _DOCSTRING = '''"""{name}, a quantised network, executed on its codes: sums of 32 bits, and tables.
 
@@ -209,7 +210,7 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
         If a size of an input is open, or an operation mixes samples.
     """
     graph, shapes = network.graph, shapes_of(network.graph)
-    functions = text_behind(f"{library}_functions.py", "# --- arithmetic ---\n", __package__)
+    functions = library_text(library, f"{__package__}.numpy_functions", f"{__package__}.torch_functions")
     names = Names([*defined(functions), "W", "run", "network", "INPUTS", "OUTPUTS", "Path", "np", "torch", "hashlib",
                    "io", "constants_of", "kind", "start"])  # fmt: skip
     writer = PythonWriter()

@@ -11,9 +11,10 @@ import numpy as np
 
 from concord.golden.scale import scaled
 from concord.integer.float32 import Integers
-from concord.integer.requantise import Requantiser, check_sums, limits_of
+from concord.integer.requantise import Requantiser, check_sums
 from concord.spec.formats import SCALE_FACTOR_BITS, SCALE_FRACTION_BITS, SCALE_SHIFT_BITS, SCALED_MAX
 from concord.spec.limits import SCALED_BITS_MAX
+from concord.spec.widths import limits
 
 #: One unit of a code in fractions.
 _ONE = 1 << SCALE_FRACTION_BITS
@@ -117,7 +118,7 @@ class FactorRequantisation(Requantiser):
 
     @property
     def limits(self) -> tuple[int, int]:
-        return limits_of(self.bits)
+        return limits(self.bits)
 
     def apply(self, sums: Integers, axis: int) -> Integers:
         check_sums(sums, self.bits)

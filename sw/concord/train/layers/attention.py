@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.golden.softmax import probabilities
 from concord.graph.ir import Node
 from concord.graph.ops.base import aligned
@@ -18,6 +18,7 @@ from concord.train.layers.base import Gradients, Memory, PassContext, TrainableL
 from concord.train.layers.normalised import FINE
 from concord.train.products import exact, total
 from concord.train.tensor import Array, Tensor, added, quantised, to_format, top_of
+from concord.utils.arrays import Ints
 
 
 class MatMulLayer(TrainableLayer):

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Node
+from concord.sums.exact import exact_type
+from concord.sums.register import ProductOperands
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.columns import columns, few_images, turned
 from concord.train.layers.dense import with_bias
 from concord.train.layers.windows import Geometry, behind_images
 from concord.train.parameters import Parameter
 from concord.train.products import Outer, exact, total
-from concord.train.register import ProductOperands
-from concord.train.tensor import Array, Tensor, carrier, to_format
+from concord.train.tensor import Array, Tensor, to_format
 
 
 def _at(tap: Sequence[int]) -> Any:
@@ -100,7 +101,7 @@ class Conv(TrainableLayer):
         """Products of every window of ``[images, *spatial, C]`` with ``[group, *kernel, C / group, O / group]``."""
         depth, outputs = prod(matrix.shape[1:-1]), matrix.shape[-1]
         bound = depth * peak * w_peak
-        dtype = carrier(bound)
+        dtype = exact_type(bound)
         flat = matrix.reshape(self.group, depth, outputs).astype(dtype)
         out = np.empty((len(grid), *counts, self.group, outputs), dtype)
         for images, rows in columns(grid.astype(dtype, copy=False), geometry, self.group):
@@ -137,7 +138,7 @@ class Conv(TrainableLayer):
         """Every tap adds what it has met to where it was."""
         counts, taps, outputs = g.shape[1:-1], prod(self.geometry.kernel), matrix.shape[-2]
         bound = short.peak * w.peak * outputs * taps
-        dtype = carrier(bound)
+        dtype = exact_type(bound)
         flat = np.moveaxis(matrix, -2, 1).reshape(self.group, outputs, -1).astype(dtype)
         back = np.zeros((len(g), *self.geometry.sizes(spatial), self.group, matrix.shape[-1]), dtype)
         for image, part in zip(back, g, strict=True):
@@ -152,7 +153,7 @@ class Conv(TrainableLayer):
 
     def _taps(self, grid: Array, x: Tensor, w: Tensor, counts: Sequence[int]) -> tuple[Array, int, Memory]:
         peak = x.peak * w.peak * prod(self.geometry.kernel)
-        dtype = carrier(peak)
+        dtype = exact_type(peak)
         kernel, taps = w.mant.astype(dtype), list(self.geometry.taps(counts))
         out = np.zeros((len(grid), *counts, grid.shape[-1]), dtype)
         for images in few_images(out):
@@ -164,7 +165,7 @@ class Conv(TrainableLayer):
 
     def _tap_changes(self, g: Array, whole: Tensor, x: Tensor, grid: Array) -> tuple[Array, int]:
         bound, taps = whole.peak * x.peak, list(self.geometry.taps(g.shape[1:-1]))
-        dtype = carrier(bound * max(prod(g.shape[:-1]), 1))
+        dtype = exact_type(bound * max(prod(g.shape[:-1]), 1))
         change = np.zeros(self.weight.blocks.shape, dtype)
         for images in few_images(g):
             last, part = g[images].astype(dtype), grid[images].astype(dtype)
@@ -176,7 +177,7 @@ class Conv(TrainableLayer):
 
     def _tap_back(self, g: Array, short: Tensor, w: Tensor, spatial: Sequence[int]) -> tuple[Array, int]:
         peak = short.peak * w.peak * prod(self.geometry.kernel)
-        dtype = carrier(peak)
+        dtype = exact_type(peak)
         kernel, taps = w.mant.astype(dtype), list(self.geometry.taps(g.shape[1:-1]))
         back = np.zeros((len(g), *self.geometry.sizes(spatial), g.shape[-1]), dtype)
         for images in few_images(back):

@@ -10,11 +10,12 @@ from concord.golden.integers import beyond_grid
 from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.spec.training import TrainingFormat
+from concord.sums.exact import exact_type
+from concord.sums.register import ProductOperands
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.parameters import Parameter
 from concord.train.products import exact, total
-from concord.train.register import ProductOperands
-from concord.train.tensor import Array, Tensor, added, carrier, to_format
+from concord.train.tensor import Array, Tensor, added, to_format
 
 
 def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingFormat) -> Tensor:
@@ -30,7 +31,7 @@ def with_bias(mant: Array, exp: int, peak: int, bias: Tensor, fmt: TrainingForma
         return added([Tensor(mant, exp, max(peak, 1)), Tensor(whole, bias.exp, bias.peak)], fmt)
     shifted = round_shift(bias.mant, exp - bias.exp)
     peak += int(np.abs(shifted).max())
-    dtype = carrier(peak)
+    dtype = exact_type(peak)
     return to_format(mant.astype(dtype, copy=False) + shifted.astype(dtype), exp, peak, fmt)
 
 

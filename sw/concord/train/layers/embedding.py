@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from concord.graph.ir import Node
+from concord.sums.exact import exact_type
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.parameters import Parameter
-from concord.train.tensor import Array, Tensor, carrier, to_format
+from concord.train.tensor import Array, Tensor, to_format
 
 
 class Embedding(TrainableLayer):
@@ -60,7 +61,7 @@ def row_sums(values: Array, peak: int, places: Array, rows: int) -> tuple[Array,
         Number of sums ``[rows, size]``; those of no values are zero.
     """
     bound = peak * len(values)
-    dtype = carrier(bound)
+    dtype = exact_type(bound)
     sums = np.zeros((rows, values.shape[1]), dtype)
     if len(values):
         order = np.argsort(places, kind="stable")

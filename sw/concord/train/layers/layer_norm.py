@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from concord.golden.rounding import Ints, round_shift
+from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import NormaliseAttributes
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
@@ -21,6 +21,7 @@ from concord.train.parameters import Parameter
 from concord.train.products import exact, total
 from concord.train.quotients import nearest_quotients, reciprocal_roots, rounded_quotients, together_on_one_grid
 from concord.train.tensor import Array, Dyadic, Tensor, to_format, top_of
+from concord.utils.arrays import Ints
 
 
 @dataclass

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.golden.normalise import nearest, rounded_quotient
-from concord.golden.rounding import MAGNITUDE_BITS, Ints, round_shift
+from concord.golden.rounding import MAGNITUDE_BITS, round_shift
 from concord.golden.training import bits_to_drop, ceil_log2
 from concord.graph.ir import Node
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
@@ -28,7 +28,8 @@ from concord.train.layers.dense import Dense, with_bias
 from concord.train.norm import ROOT_BITS, Norm, Number, Running, Statistics, on_one_grid
 from concord.train.parameters import BlockLayout, Parameter
 from concord.train.products import exact, total
-from concord.train.tensor import Array, Dyadic, Tensor, carrier, to_format, top_of
+from concord.train.tensor import Array, Dyadic, Tensor, to_format, top_of
+from concord.utils.arrays import Ints
 
 #: Of what is centred, and of what is normalised.
 CENTRED = TrainingFormat(16)
@@ -203,8 +204,7 @@ def _narrow_rows(mants: npt.NDArray[np.int64], exps: npt.NDArray[np.int64], fmt:
     shared = np.where(used, exps + right, 0)
     grid = int(shared[used].min())
     short = short << np.where(used, shared - grid, 0)[:, None]
-    peak = top_of(short)
-    return Tensor(short.astype(carrier(peak)), grid, peak)
+    return Tensor.of(short, grid)
 
 
 def narrow_columns(rows: Array) -> tuple[Array, npt.NDArray[np.int64]]:
@@ -232,8 +232,7 @@ def normal_columns(short: Array, exps: Ints, mants: Ints, roots: Ints) -> Tensor
         return Tensor(np.zeros(short.shape, np.float32), 0, 0)
     exp = int((ceil_log2(tops) + at)[tops > 0].max()) - (CENTRED.bits - 1)
     mant = _rounded(products, np.where(tops > 0, exp - at, 0))
-    peak = top_of(mant)
-    return Tensor(mant.astype(carrier(peak)), exp, peak)
+    return Tensor.of(mant, exp)
 
 
 def norm_of(node: Node, formats: TrainingFormats, fresh: bool = False) -> Norm:

@@ -11,6 +11,7 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Node
+from concord.sums.exact import exact_type
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.tensor import Array, Dyadic, Tensor, added, multiplied, to_format
 
@@ -53,7 +54,7 @@ def looked_up(name: str, x: Tensor, q_max: int) -> tuple[Tensor, Tensor]:
 
 def times(a: Tensor, b: Tensor, context: PassContext) -> Tensor:
     """Products of elements, an intermediate."""
-    dtype = np.float64 if a.peak * b.peak > 1 << 24 else np.float32
+    dtype = exact_type(a.peak * b.peak)
     return to_format(a.mant.astype(dtype) * b.mant, a.exp + b.exp, a.peak * b.peak, context.formats.intermediate)
 
 

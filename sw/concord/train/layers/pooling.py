@@ -11,9 +11,10 @@ import numpy as np
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
+from concord.sums.exact import exact_type
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.windows import Geometry, at_last_axes, padded_like
-from concord.train.tensor import Array, Dyadic, Tensor, carrier, multiplied, to_format
+from concord.train.tensor import Array, Dyadic, Tensor, multiplied, to_format
 
 
 class MaxPool(TrainableLayer):
@@ -29,7 +30,7 @@ class MaxPool(TrainableLayer):
         counts, taps = self.geometry.counts(spatial), prod(self.geometry.kernel)
         # Beside an element stands its tap, the first one highest: the greatest is the first of the greatest.
         places = 1 << (taps - 1).bit_length()
-        dtype = carrier((x.peak + 2) * places)
+        dtype = exact_type((x.peak + 2) * places)
         lowest = -float((x.peak + 1) * places)
         grid = self.geometry.padded(np.multiply(x.mant, places, dtype=dtype), lowest)
         best: Array | None = None
@@ -45,7 +46,7 @@ class MaxPool(TrainableLayer):
         g, (chosen, spatial) = only(grads), memory
         apart = self.geometry.apart
         peak = g.peak if apart else g.peak * prod(self.geometry.kernel)
-        met = g.mant.astype(carrier(peak), copy=False)
+        met = g.mant.astype(exact_type(peak), copy=False)
         back = padded_like(self.geometry, met, spatial)
         zero = met.dtype.type(0)
         for t, (_, slices) in enumerate(self.geometry.taps(met.shape[met.ndim - self.geometry.rank :])):
@@ -80,17 +81,17 @@ class AveragePool(TrainableLayer):
         counts, factors = self.geometry.counts(spatial), self._factors(spatial)
         grid, peak = self.geometry.padded(x.mant), x.peak * prod(self.geometry.kernel)
         met: list[Array] = [grid[at_last_axes(slices)] for _, slices in self.geometry.taps(counts)]
-        sums = met[0].astype(carrier(peak))
+        sums = met[0].astype(exact_type(peak))
         for values in met[1:]:
             sums += values
         bound = peak * factors.peak
-        mant = sums.astype(carrier(bound)) * factors.mant.astype(carrier(bound))
+        mant = sums.astype(exact_type(bound)) * factors.mant.astype(exact_type(bound))
         return [to_format(mant, x.exp + factors.exp, bound, context.formats.intermediate)], spatial
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:
         g, factors = only(grads), self._factors(memory)
         peak = g.peak * factors.peak * prod(self.geometry.kernel)
-        met = g.mant.astype(carrier(peak)) * factors.mant.astype(carrier(peak))
+        met = g.mant.astype(exact_type(peak)) * factors.mant.astype(exact_type(peak))
         back = padded_like(self.geometry, met, memory)
         for _, slices in self.geometry.taps(met.shape[met.ndim - self.geometry.rank :]):
             back[at_last_axes(slices)] += met

@@ -22,7 +22,7 @@ from concord.train.layers.base import Gradients, Memory, PassContext, TrainableL
 from concord.train.layers.dense import bias_gradient, input_gradient, product, weight_gradient
 from concord.train.layers.pointwise import ENTRY_POINT, looked_up, times
 from concord.train.parameters import Parameter
-from concord.train.tensor import Tensor, added, carrier, joined, narrow
+from concord.train.tensor import Tensor, added, joined, narrow
 
 #: Of states.
 STATE = TrainingFormat(ENTRY_POINT + 1)
@@ -275,4 +275,4 @@ def spread(bias: Tensor, like: Tensor) -> Tensor:
 
 def zeros(like: Tensor) -> Tensor:
     """A tensor of zeros."""
-    return Tensor(np.zeros(like.mant.shape, carrier(0)), 0, 0)
+    return Tensor.of(np.zeros(like.mant.shape), 0)

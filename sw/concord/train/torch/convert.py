@@ -12,7 +12,7 @@ from torch import nn
 from concord.functions import trainable
 from concord.spec.training import TrainingFormats
 from concord.train.network import CannotTrain
-from concord.train.tensor import Tensor, carrier, quantised, saturations
+from concord.train.tensor import Tensor, quantised, saturations
 from concord.train.torch.blocks import BlockTensor
 from concord.train.torch.modules import BatchNorm, Integers, batch_norm, convolution, linear, recurrent
 from concord.train.torch.tape import Session, Tape
@@ -129,10 +129,10 @@ class _Entrance:
         fmt = self.session.formats.activation
         with saturations(self.session.counts):
             integers = quantised(values.reshape(-1), fmt)
-        mant = integers.mant.reshape(len(values), 1, *values.shape[1:]).astype(carrier(fmt.q_max))
+        mant = integers.mant.reshape(len(values), 1, *values.shape[1:])
         name = tape.name("x")
         tape.shapes[name] = (1, *values.shape[1:])
-        return BlockTensor(tape, name, Tensor(mant, int(integers.exp), fmt.q_max))
+        return BlockTensor(tape, name, Tensor.of(mant, int(integers.exp), fmt.q_max))
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         """Running statistics follow the batch."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.overflow.histogram import WIDEST, Counts, needed_bits
+from concord.sums.histogram import WIDEST, Counts, needed_bits
 
 Codes = NDArray[np.int64]
 #: Pairs of codes of which a table is kept, at most.

@@ -9,11 +9,17 @@ term by term: the sum of the magnitudes of its products fits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from concord.golden.accumulate import ended
-from concord.train.tensor import Array, carrier
+from concord.golden.accumulate import ended, saturate
+from concord.spec.widths import largest
+from concord.sums.exact import exact_type
+from concord.sums.reach import norms, sides_of
+
+Array = npt.NDArray[Any]
 
 #: Terms that are worked on together.
 _CHUNK = 1 << 20
@@ -51,17 +57,13 @@ def _reach(of: ProductOperands, most: int) -> Array | None:
 
     Elements that are not negative make sums between those of the negative and of the positive weights.
     """
-    w = of.weights.astype(np.float64)
-    sides = [np.maximum(w, 0), np.maximum(-w, 0)] if of.rows.min(initial=0) >= 0 else [np.abs(w)]
-    x = np.abs(of.rows)
-    top = float(x.max(initial=0))
-    if top * max(float(side.sum(axis=1).max(initial=0)) for side in sides) <= most:
+    w, x = of.weights.astype(np.float64), np.abs(of.rows)
+    apart = bool(of.rows.min(initial=0) >= 0)
+    if float(x.max(initial=0)) * float(norms(w, 1, apart).max(initial=0)) <= most:
         return None
     by_group = x.swapaxes(0, 1).astype(np.float64)
-    reach = np.matmul(by_group, sides[0])
-    for side in sides[1:]:
-        np.maximum(reach, np.matmul(by_group, side), out=reach)
-    return np.asarray(reach.swapaxes(0, 1))
+    sides = [np.matmul(by_group, side) for side in sides_of(w, apart)]
+    return np.asarray(np.maximum.reduce(sides).swapaxes(0, 1))
 
 
 def limited(sums: Array, of: ProductOperands, lanes: int, bits: int) -> tuple[Array, int]:
@@ -85,19 +87,19 @@ def limited(sums: Array, of: ProductOperands, lanes: int, bits: int) -> tuple[Ar
     count : int
         Number of sums that have left the register.
     """
-    most = (1 << bits - 1) - 1
+    most = largest(bits)
     reach = _reach(of, most)
     if reach is None:
         return sums, 0
     row, group, column = np.nonzero(reach > most)
     if not len(row):
         return sums, 0
-    result, count = sums.astype(np.result_type(sums.dtype, carrier(most + 2))), 0
+    result, count = sums.astype(np.result_type(sums.dtype, exact_type(most + 2))), 0
     step = max(1, _CHUNK // of.rows.shape[2])
     for first in range(0, len(row), step):
         some = slice(first, first + step)
         at = row[some], group[some], column[some]
         values = ended(of.terms(at, lanes), bits)
-        count += int(np.count_nonzero((values > most) | (values < -most - 1)))
+        count += int(np.count_nonzero(saturate(values, bits)[1]))
         result[at] = values
     return result, count

@@ -7,31 +7,20 @@ which is the result as well. A bias is one more addition, after the others. The 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.overflow.histogram import Histogram, StageCounter, Tally
-from concord.overflow.pairs import Pairs, countable
+from concord.sums.histogram import Histogram, Histograms, StageCounter, SumStage, Tally
+from concord.sums.pairs import Pairs, countable
+from concord.sums.reach import sum_bound
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
 _CHUNK = 1 << 17
-
-
-@dataclass
-class SumHistograms:
-    """Histograms of one layer."""
-
-    product: Histogram = field(default_factory=Histogram)
-    sum: Histogram = field(default_factory=Histogram)
-    output: Histogram = field(default_factory=Histogram)
-
-    @property
-    def stages(self) -> dict[str, Histogram]:
-        """Histograms by the name of the stage."""
-        return {"product": self.product, "sum": self.sum, "output": self.output}
+#: Stages of products that are added up one after the other.
+ORDERED = (SumStage.PRODUCT, SumStage.SUM, SumStage.OUTPUT)
 
 
 @dataclass(frozen=True)
@@ -53,23 +42,13 @@ class ProductBlock:
     bias: NDArray[Any] | None = None
 
 
-def total_of(parts: Iterable[SumHistograms]) -> SumHistograms:
-    """Sum of the histograms of several parts of the products."""
-    whole = SumHistograms()
-    for part in parts:
-        for stage, histogram in part.stages.items():
-            whole.stages[stage].add(histogram)
-    return whole
-
-
-def count(blocks: Iterable[ProductBlock]) -> SumHistograms:
-    """Count all products, partial sums and outputs."""
-    sums, counter = SumHistograms(), StageCounter()
+def count(blocks: Iterable[ProductBlock]) -> Histograms:
+    """Histograms of all products, partial sums and outputs."""
+    sums, counter = Histograms({stage: Histogram() for stage in ORDERED}), StageCounter()
     for block in blocks:
-        _products(block, sums.product)
+        _products(block, sums[SumStage.PRODUCT])
         _additions(block, counter)
-    for stage, histogram in counter.taken().items():
-        sums.stages[stage].add(histogram)
+    sums.add(counter.taken())
     return sums
 
 
@@ -104,14 +83,10 @@ def _additions(block: ProductBlock, counter: StageCounter) -> None:
 
 
 def _kind(block: ProductBlock) -> Any:
-    """A type in which all partial sums are exact: float32, float64, or Python integers."""
-    x_max = int(np.abs(block.x).max(initial=0))
-    norm = max((sum(map(abs, row)) for row in block.w.reshape(-1, block.w.shape[2]).tolist()), default=0)
-    most = x_max * norm + (0 if block.bias is None else max(map(abs, block.bias.reshape(-1).tolist()), default=0))
-    for kind, limit in Tally.LIMITS.items():
-        if most <= 1 << limit:
-            return kind
-    return object
+    """A type in which a tally counts all partial sums: float32, float64, or Python integers."""
+    most = sum_bound(block.w, 2, int(np.abs(block.x).max(initial=0)))
+    most += 0 if block.bias is None else int(np.abs(block.bias).max(initial=0))
+    return next((kind for kind, limit in Tally.LIMITS.items() if most <= 1 << limit), object)
 
 
 def _sequence(x: Any, w: Any, bias: Any, counter: StageCounter) -> None:
@@ -123,36 +98,8 @@ def _sequence(x: Any, w: Any, bias: Any, counter: StageCounter) -> None:
         np.multiply(w[:, :, k, None], x[:, None, k], out=term)
         np.add(sums, term, out=sums)
         if k:
-            counter.count("sum", sums)
+            counter.count(SumStage.SUM, sums)
     if bias is not None:
         np.add(sums, bias[:, :, None], out=sums)
-        counter.count("sum", sums)
-    counter.count("output", sums)
-
-
-def bound(w: NDArray[Any], bias: NDArray[Any] | None, x_ends: tuple[int, int]) -> dict[str, int]:
-    """Bits that hold what elements between two integers can make, zero among them.
-
-    Parameters
-    ----------
-    w : integers ``[rows, K]``
-    bias : integers ``[rows]`` or None
-    x_ends : pair of int
-        Least, at most 0, and greatest element.
-
-    Returns
-    -------
-    dict
-        Bits of products, sums and outputs.
-    """
-    low, high = x_ends
-    product, sums, output = Histogram(), Histogram(), Histogram()
-    corners = np.array([[int(v) * low, int(v) * high] for v in np.unique(w)] or [[0, 0]], dtype=object)
-    product.count(corners)
-    offsets = [0] * len(w) if bias is None else bias.tolist()
-    for row, offset in zip(w.tolist(), offsets, strict=True):
-        least, most = (sum(pick(v * low, v * high) for v in row) for pick in (min, max))
-        finals = [int(least) + int(offset), int(most) + int(offset)]
-        sums.count(np.array([int(least), int(most), *finals], dtype=object))
-        output.count(np.array(finals, dtype=object))
-    return {"product": product.bits, "sum": sums.bits, "output": output.bits}
+        counter.count(SumStage.SUM, sums)
+    counter.count(SumStage.OUTPUT, sums)

@@ -6,14 +6,16 @@ one bit, 127 and -128 eight. A value leaves a storage of w bits exactly if it ne
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.operations.float32 import Pool
+from concord.spec.widths import needed_width
+from concord.sums.exact import EXACT_UP_TO
 
 Counts = NDArray[np.int64]
 
@@ -30,6 +32,16 @@ _FLOATS: dict[type, tuple[type, int, int]] = {
 _HALF_WORD = 32
 #: Exponent fields that are counted together.
 _COLLECTED = 1 << 19
+
+
+class SumStage(StrEnum):
+    """Stage of a value on its way into a sum."""
+
+    PRODUCT = "product"  # of two integers
+    LANE_SUM = "lane sum"  # of some lanes of a step of the machine, an addition each; none with one lane, or depthwise
+    TERM = "term"  # sum of a step, shifted onto the grid
+    SUM = "sum"  # after an addition
+    OUTPUT = "output"  # after the last addition
 
 
 def check_width(name: str, width: int, widths: range = STORAGE_WIDTHS) -> int:
@@ -53,7 +65,7 @@ def needed_bits(values: ArrayLike) -> NDArray[np.int64]:
     """
     array: NDArray[Any] = np.asarray(values)
     if array.dtype == object:
-        return np.array([_needed(int(v)) for v in array.flat], dtype=np.int64).reshape(array.shape)
+        return np.array([needed_width(int(v)) for v in array.flat], dtype=np.int64).reshape(array.shape)
     if array.dtype.kind not in "iu" or array.dtype == np.uint64:
         raise TypeError(f"values must be integers of at most 64 bits with a sign, not {array.dtype}")
     whole = array.astype(np.int64)
@@ -61,10 +73,6 @@ def needed_bits(values: ArrayLike) -> NDArray[np.int64]:
     high, low = magnitude >> _HALF_WORD, magnitude & (1 << _HALF_WORD) - 1
     bits = np.where(high > 0, np.frexp(high.astype(np.float64))[1] + _HALF_WORD, np.frexp(low.astype(np.float64))[1])
     return np.asarray(bits, dtype=np.int64) + 1
-
-
-def _needed(value: int) -> int:
-    return (value if value >= 0 else ~value).bit_length() + 1
 
 
 class Histogram:
@@ -117,6 +125,18 @@ class Histogram:
         self.counts += np.bincount(needed_bits(values).reshape(-1), minlength=WIDEST + 1)
 
 
+class Histograms(dict[SumStage, Histogram]):
+    """Histograms by stage; one of a stage that has none is made when it is asked for."""
+
+    def __missing__(self, stage: SumStage) -> Histogram:
+        return self.setdefault(stage, Histogram())
+
+    def add(self, other: Histograms) -> None:
+        """Count the values of another one, too."""
+        for stage, histogram in other.items():
+            self[stage].add(histogram)
+
+
 class Tally:
     """Counts numbers that are integers times ``2**-frac``, held exactly in float32 or float64, fast.
 
@@ -139,7 +159,7 @@ class Tally:
         By float type: the integers must not be beyond two to the power of this.
     """
 
-    LIMITS: ClassVar[dict[type, int]] = {np.float32: 22, np.float64: 51}
+    LIMITS: ClassVar[dict[type, int]] = {kind: end.bit_length() - 3 for kind, end in EXACT_UP_TO.items()}
 
     def __init__(self, kind: type, frac: int, pool: Pool):
         self._kind, self._frac, self._pool = kind, frac, pool
@@ -194,7 +214,7 @@ class StageCounter:
     Parameters
     ----------
     fracs : mapping, optional
-        By stage what an integer is: floats are integers times ``2**-frac``. Those of other stages are integers.
+        Bits after the binary point of floats by stage, integers times ``2**-frac``. Those of other stages are integers.
 
     Members
     -------
@@ -202,12 +222,11 @@ class StageCounter:
         Arrays for whoever makes the values.
     """
 
-    def __init__(self, fracs: Mapping[Any, int] | None = None):
-        self.pool, self._fracs = Pool(), fracs or {}
-        self._tallies: dict[tuple[Any, type], Tally] = {}
-        self._whole: dict[Any, Histogram] = defaultdict(Histogram)
+    def __init__(self, fracs: Mapping[SumStage, int] | None = None):
+        self.pool, self._fracs, self._whole = Pool(), fracs or {}, Histograms()
+        self._tallies: dict[tuple[SumStage, type], Tally] = {}
 
-    def count(self, stage: Any, values: NDArray[Any]) -> None:
+    def count(self, stage: SumStage, values: NDArray[Any]) -> None:
         """Count contiguous floats, or Python integers."""
         kind = values.dtype.type
         if kind is np.object_:
@@ -217,9 +236,9 @@ class StageCounter:
             self._tallies[stage, kind] = Tally(kind, self._fracs.get(stage, 0), self.pool)
         self._tallies[stage, kind].add(values)
 
-    def taken(self) -> dict[Any, Histogram]:
-        """Counts by stage since the last call."""
+    def taken(self) -> Histograms:
+        """Counts since the last call."""
         for (stage, _), tally in self._tallies.items():
             self._whole[stage].add(tally.counts())
-        counts, self._whole = self._whole, defaultdict(Histogram)
+        counts, self._whole = self._whole, Histograms()
         return counts
