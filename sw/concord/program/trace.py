@@ -24,7 +24,7 @@ from concord.program.chains import (
     Quant,
     Window,
 )
-from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
+from concord.program.integers import PLACES, ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
@@ -214,34 +214,23 @@ class _Sequencer:
 
     def _integer_chain(self, values: dict[str, Any]) -> IntegerChain:
         state = self.state
-        shape, taps, planes = state[Op.SET_SHAPE], dict(state[Op.I_TAPS]), dict(state[Op.I_PLANES])
-        tiles, written = taps.pop("reg"), planes.pop("reg")
+        own: dict[str, Any] = {**state[Op.SET_SHAPE], **state[Op.SET_ITERS]}
+        for name, (op, base, register) in PLACES.items():
+            first, fields = state[op][base] + state[register]["reg"], state[op]
+            own[name] = Address(first, fields["row"], fields["inner"], fields["outer"])
+        taps, planes = ({n: v for n, v in state[op].items() if n != "reg"} for op in (Op.I_TAPS, Op.I_PLANES))
         return IntegerChain(
             pc=self.pc,
-            rows=shape["rows"],
-            cols=shape["cols"],
-            **{**state[Op.SET_ITERS], **self._integer_places()},
-            tiles=_moved(state[Op.I_MAT], "matrix", tiles),
+            **own,
+            kind=IntegerSource(state[Op.I_SRC]["kind"]),
+            operand_mem=Mem(state[Op.I_OPD]["mem"]),
+            destination_mem=Mem(state[Op.I_DST]["mem"]),
             taps=ProductTaps(**taps),
             window=Window(**state[Op.SET_WINDOW]),
             pad=Pad(**state[Op.SET_PAD]),
-            columns=_moved(state[Op.I_COL], "first", written),
-            tile_rows=_moved(state[Op.I_ROW], "first", written),
             planes=Planes(**planes),
             steps=ChainSteps(**values),
         )
-
-    def _integer_places(self) -> dict[str, Any]:
-        """Places that are read in the vector memories, and written there."""
-        source, operand, destination = (self.state[op] for op in (Op.I_SRC, Op.I_OPD, Op.I_DST))
-        return {
-            "kind": IntegerSource(source["kind"]),
-            "source": _moved(source, "addr", source["reg"]),
-            "operand": _moved(operand, "addr", operand["reg"]),
-            "operand_mem": Mem(operand["mem"]),
-            "destination": _moved(destination, "addr", destination["reg"]),
-            "destination_mem": Mem(destination["mem"]),
-        }
 
     def _end_loop(self) -> None:
         if not self.loops:
@@ -343,11 +332,6 @@ class _Sequencer:
     def _address(self, values: dict[str, Any]) -> Address:
         base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK
         return Address(base, values["row"], values["inner"], values["outer"])
-
-
-def _moved(values: dict[str, Any], base: str, offset: int) -> Address:
-    """An address of an integer chain, whose base has the given name, with the value of its address register."""
-    return Address(values[base] + offset, values["row"], values["inner"], values["outer"])
 
 
 def check_operation(word: int, config: NpuConfig) -> None:

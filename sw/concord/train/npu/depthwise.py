@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, digit_span
 from concord.spec.isa import DIGITS_MAX, Mem, Op
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
 from concord.train.npu.product_inputs import ForwardProduct

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
 from concord.spec.isa import DIGITS_MAX
 from concord.spec.training import TrainingFormats
-from concord.train.npu.chains import ChainLoops
 from concord.train.npu.features import Features
 from concord.train.npu.operations import (
     TrainedAverage,

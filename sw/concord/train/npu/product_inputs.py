@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from concord.program.chains import Address, Pad
+from concord.program.chains import Address, ChainLoops, Pad
 from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch, Transposition
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.plan import ProductMemory
 from concord.train.npu.tensors import Held

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from concord.program.chains import Address, Pad
+from concord.program.chains import Address, ChainLoops, Pad
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, WIDE_BITS, digit_span
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import GRADIENT_BITS, TrainingBatch
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource, VectorPlace
 from concord.train.npu.features import Features
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.operations import TrainedProduct

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from concord.program.chains import Address, Pad, Window
+from concord.program.chains import Address, ChainLoops, Pad, Window
 from concord.spec.isa import Mem
 from concord.train.npu.batch import TrainingBatch
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.operations import TrainedProduct
 from concord.train.npu.plan import ProductMemory, sample_tiles

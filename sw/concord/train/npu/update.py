@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops
+from concord.program.integers import wide_strides
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import ACCUMULATOR_POINT, VECTOR_ADDR_BITS, Mem, Op
-from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter, VectorPlace
 from concord.train.npu.plan import ProductMemory, TrainingMemory
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
 from concord.train.npu.weight_tiles import write_weight_tiles
@@ -74,7 +75,7 @@ class UpdateSteps:
         """Update the weights of a product, and write them as tiles."""
         numbers: dict[str, Any] = {"columns": own.columns, "tile_rows": own.tile_rows}
         places = [place for place in numbers.values() if place is not None]
-        reached = not own.diagonal and self.writer.within_reach(own.loops, *places)
+        reached = not own.diagonal and not any(wide_strides("columns", place) for place in places)
         parameter = UpdatedParameter(
             own.loops, own.weight, changes, change, own.weight_registers, decays=self.decay,
             **(numbers if reached else {}),

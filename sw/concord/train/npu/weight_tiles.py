@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops
 from concord.spec.isa import Mem
-from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter, VectorPlace
 from concord.train.npu.plan import ProductMemory, TrainingMemory
 
 

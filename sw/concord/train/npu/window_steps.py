@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from concord.program.chains import Address
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.program.chains import Address, ChainLoops
+from concord.train.npu.chains import ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.product_inputs import DenseInput, ForwardProduct, window_products
 from concord.train.npu.products import DenseSteps
