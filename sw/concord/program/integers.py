@@ -266,9 +266,8 @@ class IntegerChain(VectorChain):
 
 
 def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
-    """Rules that an integer chain breaks, but for those about what several of its vectors read and write."""
-    checks = (*_operand_rules(chain), *_result_rules(chain, config))
-    return broken_of(checks) + _outside(chain, config)
+    """Rules that an integer chain breaks, but for those about the words that it reads and writes."""
+    return broken_of((*_operand_rules(chain), *_result_rules(chain, config)))
 
 
 def _operand_rules(chain: IntegerChain) -> Iterator[Check]:
@@ -302,46 +301,6 @@ def _result_rules(chain: IntegerChain, config: NpuConfig) -> Iterator[Check]:
     yield ProgramRule.ROW_DIGITS, not steps.to_row or whole, "must write rows of tiles as a whole, not in digits"
     kept = not (steps.to_vector and chain.destination_mem is Mem.WIDE) or whole
     yield ProgramRule.WIDE_DIGITS, kept, "must write wide integers as a whole, not in digits"
-
-
-def _outside(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
-    """Addresses beyond the memories."""
-    steps, product = chain.steps, chain.kind is IntegerSource.PRODUCT
-    narrow: list[Index] = []
-    wide: list[Index] = []
-    matrix: list[Index] = []
-    if product:
-        reached = np.broadcast_to(chain.inside()[:, :, None, None, :, None], chain.source_taps().shape)
-        narrow.append(np.where(reached, chain.source_taps(), 0))
-        matrix.append(chain.tile_words(config))
-    elif chain.kind is IntegerSource.WIDE:
-        wide.append(chain.addresses(chain.source) + 1)
-    else:
-        narrow.append(chain.addresses(chain.source))
-    if chain.with_operand:
-        at = chain.addresses(chain.operand)
-        (narrow if chain.operand_mem is Mem.NARROW else wide).append(at if chain.operand_mem is Mem.NARROW else at + 1)
-    if steps.to_vector and chain.destination_mem is Mem.NARROW:
-        narrow.append(chain.narrow_targets())
-    elif steps.to_vector:
-        wide.append(chain.addresses(chain.destination) + 1)
-    if steps.to_column:
-        matrix.append(chain.written_columns() // config.lanes)
-    if steps.to_row:
-        matrix.append(chain.written_tile_rows() // config.native * config.steps + config.steps - 1)
-    depths = (
-        ("narrow", narrow, config.narrow_depth),
-        ("wide", wide, config.wide_depth),
-        ("matrix", matrix, config.matrix_depth),
-    )
-    beyond = [
-        (name, depth, most)
-        for name, used, depth in depths
-        if used and (most := max(int(a.max()) for a in used)) >= depth
-    ]
-    broken = [
-        Broken(ProgramRule.INTEGER_ADDRESSES, f"must stay below word {depth} of the {name} memory, not touch {most}")
-        for name, depth, most in beyond
-    ]
-    message = "must not write columns or rows in front of the first tile"
-    return broken + [Broken(ProgramRule.FIRST_TILE, message) for used in matrix if int(used.min()) < 0]
+    terms = chain.product_steps(config) // config.steps
+    message = f"must add up at most {config.max_terms} native products, not {terms}"
+    yield ProgramRule.INTEGER_TERMS, terms <= config.max_terms, message

@@ -100,6 +100,18 @@ class Trace:
         """Integer chains and tensor steps, in order."""
         return tuple(item for item in self.items if not isinstance(item, Chain))
 
+    def refuse_integers(self, purpose: str) -> None:
+        """``ValueError`` if there are integer chains or tensor steps, for what knows other chains alone.
+
+        ``purpose``: what cannot be done with such a program, such as ``"be derived"``.
+        """
+        if self.integers:
+            item = self.integers[0]
+            op = item.op if isinstance(item, TensorStep) else Op.I_RUN
+            raise ValueError(
+                f"programs must have no integer chains to {purpose}, not {op.name.lower()} at pc {item.pc}"
+            )
+
     @property
     def slides(self) -> bool:
         """True if there are sliding products: the exponents of their windows decide about cycles."""
