@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from concord.program.allocator import MemorySpace
 from concord.program.chains import Address, ChainLoops
 from concord.spec.config import NpuConfig
 from concord.spec.integers import WIDE_BITS
@@ -14,7 +15,6 @@ from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedProduct
 from concord.train.npu.plan import WIDE_TOP, TrainingMemory
 from concord.train.npu.tensors import Gradient, Held
-from concord.train.npu.workspace import MemorySpace
 
 _FORMATS = TrainingFormats()
 ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
@@ -84,7 +84,7 @@ class TrainingBatch:
     def new(self, features: Features, mem: Mem, word: int = 0) -> Held:
         """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers."""
         each = word or (1 if mem is Mem.NARROW else 2)
-        space = self.memory.workspace
+        space = self.memory
         first = self._space(mem).take(each * self.size * features.vectors(self.config.native))
         return Held(features, self.config.native, mem, each, first, space.registers.take())
 
@@ -98,11 +98,11 @@ class TrainingBatch:
         held.users -= 1
         if not held.users:
             self._space(held.mem).give_back(held.first)
-            self.memory.workspace.registers.give_back(held.register)
+            self.memory.registers.give_back(held.register)
 
     def share_register(self, held: Held) -> int:
         """The register of a tensor, for one more who will give it back."""
-        return self.memory.workspace.registers.share(held.register)
+        return self.memory.registers.share(held.register)
 
     def detach(self, held: Held) -> int:
         """Release a tensor but not its register, which is to be given back."""
@@ -111,7 +111,7 @@ class TrainingBatch:
         return register
 
     def _space(self, mem: Mem) -> MemorySpace:
-        return self.memory.workspace.narrow if mem is Mem.NARROW else self.memory.workspace.wide
+        return self.memory.narrow if mem is Mem.NARROW else self.memory.wide
 
     def loops(self, held: Held) -> ChainLoops:
         """Turns over all vectors of a tensor: tiles, and positions of all samples."""
@@ -152,7 +152,7 @@ class TrainingBatch:
         if product is not None:
             rows, points = self.memory.products[product.name].point_rows, self.points(product)
             loops = ChainLoops(rows, points)
-            result.rows = self.memory.workspace.tiles.take(rows * -(-points // self.config.native)), rows
+            result.rows = self.memory.tiles.take(rows * -(-points // self.config.native)), rows
             tile_rows = self.point_numbers(points, result.rows[0])
         self.writer.chain(
             loops, source.every(loops.rows), vectors=result.every(loops.rows), tile_rows=tile_rows, round1=1,
@@ -170,7 +170,7 @@ class TrainingBatch:
 
     def transpose_waiting(self) -> None:
         """Transpose inputs of products, those side by side in one chain, and give their tiles back."""
-        space, chains = self.memory.workspace, list[Transposition]()
+        space, chains = self.memory, list[Transposition]()
         following: tuple[int, ...] = ()
         for part in self.waiting:
             tiles = part.rows * -(-part.points // self.config.native)
@@ -261,7 +261,7 @@ class TrainingBatch:
         writer.chain(loops, source, operand=operand, vectors=result.every(loops.rows), add=1, round1=1)
         for held, register in zip((first, second), registers, strict=True):
             if register != held.register:
-                self.memory.workspace.registers.give_back(register)
+                self.memory.registers.give_back(register)
             self.release(held)
         return result
 
@@ -269,7 +269,7 @@ class TrainingBatch:
         """A register with the greatest magnitude of a tensor, not only a bound."""
         if held.exact:
             return held.register
-        register, loops = self.memory.workspace.registers.take(), self.loops(held)
+        register, loops = self.memory.registers.take(), self.loops(held)
         self.writer.step(Op.T_MUL, register, held.register, y=self.memory.unscaled)
         self.writer.chain(loops, held.every(loops.rows), peak=1, tensor=register)
         return register

@@ -47,6 +47,9 @@ class ChainWriter:
     def __init__(self) -> None:
         self._builder = ProgramBuilder()
 
+    def __len__(self) -> int:
+        return len(self._builder)
+
     def begin(self) -> int:
         """Begin an entry, and return its address."""
         self._builder.restart()
@@ -145,13 +148,9 @@ class ChainWriter:
         Raises
         ------
         ValueError
-            If the program is too long or traps, or if a sum has more terms than the NPU adds.
+            If the program traps, or if a sum has more terms than the NPU adds.
         """
         words = self._builder.words()
-        if len(words) > config.program_depth:
-            raise ValueError(
-                f"training on the NPU needs {len(words)} words of the program memory, not {config.program_depth}"
-            )
         for start in starts:
             run = trace(words, config, start)
             if run.trap is not Trap.NONE:

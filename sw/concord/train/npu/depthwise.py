@@ -73,7 +73,7 @@ class DepthwiseSteps(SampleSteps):
 
     def _gradient_of_whole_sums(self, tiles: GradientTiles, changes: int, change: int, count: int) -> None:
         """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
-        own, space = self.own, self.memory.workspace.tiles
+        own, space = self.own, self.memory.tiles
         first = space.take(own.weight_words * count)
         self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
         place = VectorPlace(Mem.WIDE, own.words(changes, 2))
@@ -98,7 +98,7 @@ class DepthwiseSteps(SampleSteps):
         each : int
             Digits of the gradient in a part.
         """
-        own, writer, space, native = self.own, self.writer, self.memory.workspace, self.config.native
+        own, writer, space, native = self.own, self.writer, self.memory, self.config.native
         starts = range(0, tiles.digits, each)
         zeros, last = starts[-1], len(starts) - 1
         part = DIGITS_MAX + zeros
@@ -131,7 +131,7 @@ class DepthwiseSteps(SampleSteps):
             The first tile, tiles of a word of the weights, and digits of a product.
         """
         own, native, kernel = self.own, self.config.native, self.step.window.kernel
-        vectors = self.memory.workspace.narrow.take(self._input.transposed_words)
+        vectors = self.memory.narrow.take(self._input.transposed_words)
         met = self._input.taps_met(vectors)
         units = VectorPlace(Mem.NARROW, Address(self.memory.units, 1))
         tap = own.output_tiles * word * native
@@ -148,7 +148,7 @@ class DepthwiseSteps(SampleSteps):
                     ChainLoops(own.lanes, *reversed(kernel)), source, operand=units, columns=columns,
                     planes=Planes(count, 0, native), mask=1,
                 )  # fmt: skip
-        self.memory.workspace.narrow.give_back(vectors)
+        self.memory.narrow.give_back(vectors)
 
     def _of_diagonals(self, first: int, word: int, digits: int, sums: int = 1, apart: int = 0) -> ProductSource:
         """Diagonals as words of the weights: digits of columns of tiles, of several sums some tiles apart."""

@@ -107,7 +107,7 @@ class FlatInput(PointInput):
         if x.rows is not None and x.rows[1] == rows:
             tiles, x.rows = x.rows[0], None
         else:
-            tiles = self.memory.workspace.tiles.take(rows * self.point_tiles)
+            tiles = self.memory.tiles.take(rows * self.point_tiles)
             numbers = batch.point_numbers(self.points, tiles)
             self.writer.chain(ChainLoops(rows, self.points), x.every(rows), tile_rows=numbers)
         self._transposition = Transposition(self.points, self.lanes, tiles, rows)
@@ -124,8 +124,8 @@ class FlatInput(PointInput):
             self.writer.chain(own.loops, source, vectors=place, **steps)
 
     def release(self) -> None:
-        self.memory.workspace.narrow.give_back(self._transposition.vectors)
-        self.memory.workspace.registers.give_back(self._register)
+        self.memory.narrow.give_back(self._transposition.vectors)
+        self.memory.registers.give_back(self._register)
 
 
 class PackedInput(FlatInput):
@@ -146,7 +146,7 @@ def _packed(batch: TrainingBatch, own: ProductMemory, x: Held) -> Held:
     assert own.selection is not None
     met = batch.new(own.windows, Mem.NARROW)
     batch.writer.step(Op.T_FIT, met.register, x.register, bits=ACTIVATION_BITS, place=1)
-    met.rows = batch.memory.workspace.tiles.take(-(-points // config.native)), 1
+    met.rows = batch.memory.tiles.take(-(-points // config.native)), 1
     source = ProductSource(
         x.image(0, window.place(0), window.strides).address,
         Address(own.selection * config.steps),
@@ -183,7 +183,7 @@ class WindowInput(PointInput):
         return window_products(self, result)
 
     def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
-        own, space, count, lanes = self.own, self.memory.workspace, self.point_tiles, self.own.lanes
+        own, space, count, lanes = self.own, self.memory, self.point_tiles, self.own.lanes
         met = space.tiles.take(own.input_tiles * count)
         transposition = Transposition(self.points, lanes, met, own.input_tiles)
         transposition.vectors = vectors = space.narrow.take(own.input_tiles * lanes * count)

@@ -76,7 +76,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         if vectors is not None:
             self.batch.send(self.step.reads[0], self._input_gradient(vectors))
             self.batch.release(vectors)
-        space, change = self.memory.workspace, self.memory.workspace.registers.take()
+        space, change = self.memory, self.memory.registers.take()
         changes = space.wide.take(2 * self.own.weight_words)
         self._weight_gradient(tiles, changes, change)
         self.updates.weight(self.own, changes, change)
@@ -93,9 +93,9 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
     def _digits(self, gradient: Gradient) -> tuple[GradientTiles, Held | None]:
         """The gradient, which is released: tiles for the weights, vectors for the product with them."""
-        batch, writer, registers = self.batch, self.writer, self.memory.workspace.registers
+        batch, writer, registers = self.batch, self.writer, self.memory.registers
         count, native, whole = digits_of(gradient.top), self.config.native, gradient.whole
-        first = self.memory.workspace.tiles.take(self.own.output_tiles * count * self.point_tiles)
+        first = self.memory.tiles.take(self.own.output_tiles * count * self.point_tiles)
         vectors = self._digit_vectors() if self.step.back[0] else None
         planes = Planes(count, 1, self.point_tiles * native)
         if gradient.mask is not None:
@@ -195,7 +195,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
     def _joined(self, low: VectorPlace, high: VectorPlace, bits: int, change: int) -> None:
         """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first."""
-        writer, loops, register = self.writer, self.own.loops, self.memory.workspace.registers.take()
+        writer, loops, register = self.writer, self.own.loops, self.memory.registers.take()
         writer.step(Op.T_SET, register, exp=bits)
         writer.step(Op.T_MUL, register, register, y=change)
         writer.chain(loops, high, peak=1, tensor=register)
@@ -203,7 +203,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         writer.chain(loops, low, operand=high, add=1, peak=1, tensor=change)
         writer.step(Op.T_FIT, change, change, bits=WIDE_BITS, place=1)
         writer.chain(loops, low, operand=high, vectors=low, add=1, round1=1)
-        self.memory.workspace.registers.give_back(register)
+        self.memory.registers.give_back(register)
 
     # What kinds of products have of their own --------------------------------------------------------
 
@@ -276,7 +276,7 @@ class DenseSteps(ProductSteps):
             yield self.batch.image_loops(step.inputs), source, result.image(c)
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        own, space = self.own, self.memory.workspace
+        own, space = self.own, self.memory
         place = VectorPlace(Mem.WIDE, own.words(changes, 2))
         self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
         low = None if self.step.flat else _low_digits(tiles, self.points)

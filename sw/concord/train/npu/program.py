@@ -64,6 +64,6 @@ def training_program(
     writer.end()
     updates = UpdateSteps(writer, memory, momentum, decay, point)
     batches = {size: written_passes(writer, memory, config, size, loss, updates) for size in memory.sizes}
-    memory.workspace.check()
+    memory.allocator.check(len(writer))
     program = TrainingProgram((), load, batches)
     return TrainingProgram(writer.words(config, program.starts), load, batches)

@@ -32,16 +32,16 @@ _COUNT_MASK = (1 << 32) - 1
 
 def training_image(memory: TrainingMemory, program: TrainingProgram, config: NpuConfig) -> Image:
     """Program, constants, and zeros in the place of everything else that is used."""
-    native, space = config.native, memory.workspace
+    native, allocator = config.native, memory.allocator
     units = narrow_words(np.eye(native, dtype=np.int64), config)
     ones = [
         (RegionId.NARROW, place, narrow_words(tiled(np.ones((1, count)), native), config))
         for count, place in memory.ones.items()
     ]
     contents = (
-        (RegionId.MATRIX, 0, [0] * (space.tiles.used * config.steps * config.rows)),
-        (RegionId.NARROW, 0, [0] * space.narrow.used),
-        (RegionId.WIDE, 0, [0] * space.wide.used),
+        (RegionId.MATRIX, 0, [0] * (allocator.used(RegionId.MATRIX) * config.rows)),
+        (RegionId.NARROW, 0, [0] * memory.narrow.used),
+        (RegionId.WIDE, 0, [0] * memory.wide.used),
         (RegionId.NARROW, memory.units, units),
         *ones,
     )

@@ -52,7 +52,7 @@ class SampleInput(ProductInput):
     def transpose(self, c: int, vectors: int) -> None:
         """Write a tile of channels with samples as lanes: ``[channel][y][x][tile of samples]``."""
         inputs, count, native, steps = self.step.inputs, self.sample_tiles, self.config.native, self.config.steps
-        space, line = self.memory.workspace.tiles, inputs.width * count
+        space, line = self.memory.tiles, inputs.width * count
         met = space.take(inputs.positions * count)
         rows = Address(met * native, 1, count * native, line * native)
         self.writer.chain(self.batch.image_loops(inputs), self.x.image(c), tile_rows=rows)

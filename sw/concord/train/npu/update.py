@@ -90,7 +90,7 @@ class UpdateSteps:
         self._write(UpdatedParameter(loops, own.bias, changes, change, own.bias_registers))
 
     def _write(self, parameter: UpdatedParameter) -> None:
-        registers = self.memory.workspace.registers
+        registers = self.memory.registers
         self._scaled_register, self._decay_register = registers.take(), registers.take()
         self._write_steps(parameter)
         registers.give_back(self._scaled_register)

@@ -22,7 +22,7 @@ class WindowsOfSamples(SampleInput, DenseInput):
 
     def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
         own, native, (height, width) = self.own, self.config.native, self.step.window.kernel
-        vectors = self.memory.workspace.narrow.take(self.transposed_words)
+        vectors = self.memory.narrow.take(self.transposed_words)
         met = self.taps_met(vectors)
         for c in range(own.input_tiles):
             self.transpose(c, vectors)
@@ -34,7 +34,7 @@ class WindowsOfSamples(SampleInput, DenseInput):
                         met.address, words, self.sample_tiles, tiles.taps(self.config.steps), met.window, met.pad
                     )
                     self.writer.chain(loops, source, vectors=self._of_tile(place, c, o), **steps)
-        self.memory.workspace.narrow.give_back(vectors)
+        self.memory.narrow.give_back(vectors)
 
     def _of_tile(self, place: VectorPlace | None, c: int, o: int) -> VectorPlace | None:
         """Words of a tile of inputs and one of outputs in those of the weights: inputs, columns and rows of taps."""
