@@ -140,7 +140,8 @@ class ChainWriter:
         try:
             self._builder.set(op, **fields)
         except ValueError as error:
-            raise ValueError(f"training on the NPU needs smaller layers or batches: {error}") from error
+            word = isa.FORMS[op].mnemonic
+            raise ValueError(f"training on the NPU needs smaller layers or batches: in {word}, {error}") from error
 
     def words(self, config: NpuConfig, starts: Sequence[int]) -> tuple[int, ...]:
         """The program, every chain with the least interval that it may have.

@@ -15,37 +15,19 @@ from concord.spec.isa import DIGITS_MAX, Mem, Op
 from concord.train.npu.chains import ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
-from concord.train.npu.product_inputs import ForwardProduct
-from concord.train.npu.sample_lanes import SampleInput, SampleSteps
+from concord.train.npu.sample_lanes import SampleSteps
 from concord.train.npu.tensors import Held
 
 #: Digits that the lower of two wide integers has of a sum.
 _LOWER_DIGITS = DIGITS_MAX - 1
 
 
-class DepthwiseInput(SampleInput):
-    """Windows over images of channels, each with its own kernel."""
-
-    def products(self, result: Held) -> Iterator[ForwardProduct]:
-        own, step, steps, window = self.own, self.step, self.config.steps, self.step.window
-        for c in range(own.input_tiles):
-            source = ProductSource(
-                self.x.image(c, window.place(0), window.strides).address,
-                Address((own.tiles + c) * steps),
-                taps=ProductTaps(matrix=own.output_tiles * steps),
-                window=window.chain_window(own.input_tiles, step.inputs.width),
-                pad=window.chain_pad(step.inputs, step.outputs),
-            )
-            yield ForwardProduct(self.batch.image_loops(step.outputs), source, Address(own.bias + c), result.image(c))
-
-
 class DepthwiseSteps(SampleSteps):
     """A convolution of every channel with its own kernel."""
 
-    _input: DepthwiseInput
-
-    def _read_input(self) -> DepthwiseInput:
-        return DepthwiseInput(self.batch, self.own, self._shared_input())
+    def _window_product(self, o: int) -> ProductSource:
+        own, steps = self.own, self.config.steps
+        return self._windows(o, (own.tiles + o) * steps, 1, ProductTaps(matrix=own.output_tiles * steps))
 
     @property
     def _input_terms(self) -> int:
@@ -63,7 +45,7 @@ class DepthwiseSteps(SampleSteps):
     # Gradients of the parameters ----------------------------------------------------------------------
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self._x.register)
         bound = tiles.top * MANTISSA_TOP * self.points
         if bound <= WIDE_TOP:
             self._gradient_of_whole_sums(tiles, changes, change, digits_of(bound))
@@ -131,18 +113,13 @@ class DepthwiseSteps(SampleSteps):
             The first tile, tiles of a word of the weights, and digits of a product.
         """
         own, native, kernel = self.own, self.config.native, self.step.window.kernel
-        vectors = self.memory.narrow.take(self._input.transposed_words)
-        met = self._input.taps_met(vectors)
+        vectors = self.memory.narrow.take(self.transposed_words)
         units = VectorPlace(Mem.NARROW, Address(self.memory.units, 1))
         tap = own.output_tiles * word * native
         for c in range(own.output_tiles):
-            self._input.transpose(c, vectors)
+            self.transpose(c, vectors)
             for place, digits in parts.items():
-                part, steps = tiles.part(digits), self.config.steps
-                words = Address((part.first + c * part.apart) * steps)
-                source = ProductSource(
-                    met.address, words, self.sample_tiles, part.taps(steps), met.window, met.pad
-                )  # fmt: skip
+                source = self.over_taps(vectors, tiles.part(digits), c)
                 columns = Address((first + c * word + place) * native, 1, tap, kernel[1] * tap)
                 self.writer.chain(
                     ChainLoops(own.lanes, *reversed(kernel)), source, operand=units, columns=columns,

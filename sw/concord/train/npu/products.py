@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from concord.program.chains import Address, ChainLoops, Pad
 from concord.program.integers import Planes, ProductTaps
@@ -22,10 +22,18 @@ from concord.train.npu.plan import (
     ProductMemory,
     digits_of,
 )
-from concord.train.npu.product_inputs import DenseInput, ProductInput, product_input
 from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
+
+
+class ForwardProduct(NamedTuple):
+    """A chain of the forward pass: its loops, products, biases and results."""
+
+    loops: ChainLoops
+    source: ProductSource
+    bias: Address
+    results: VectorPlace
 
 
 class ProductSteps(OperationSteps[TrainedProduct]):
@@ -51,10 +59,10 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
     def forward(self) -> None:
         batch, step, writer = self.batch, self.step, self.writer
-        self._input = self._read_input()
+        self._x = self._read()
         result = batch.new(step.outputs, Mem.WIDE)
-        written = list(self._input.products(result))
-        writer.step(Op.T_MUL, result.register, self._input.register, y=self.own.weight_registers.value)
+        written = list(self._products(result))
+        writer.step(Op.T_MUL, result.register, self._x.register, y=self.own.weight_registers.value)
         writer.step(Op.T_BIAS, result.register, result.register, y=self.own.bias_registers.value)
         for loops, source, bias, place in written:
             writer.chain(
@@ -62,12 +70,21 @@ class ProductSteps(OperationSteps[TrainedProduct]):
                 tensor=result.register,
             )  # fmt: skip
         self._in_range(result.register)
-        self._input.read()
         batch.made(step.makes, result)
 
-    def _shared_input(self) -> Held:
-        """The input as an activation, for one more who will release it."""
+    def _read(self) -> Held:
+        """The input as an activation, which is to be released."""
         return self.batch.share(self.batch.activation(self.step.reads[0]))
+
+    def _products(self, result: Held) -> Iterator[ForwardProduct]:
+        """Chains of the forward pass: over windows of images."""
+        for o in range(self.own.output_tiles):
+            loops = self.batch.image_loops(self.step.outputs)
+            yield ForwardProduct(loops, self._window_product(o), Address(self.own.bias + o), result.image(o))
+
+    def _windows(self, tile: int, words: int, cols: int, taps: ProductTaps) -> ProductSource:
+        """Windows over the input, as :meth:`concord.train.npu.tensors.Held.windows`."""
+        return self._x.windows(self.step.window, self.step.outputs, tile, words, cols, taps)
 
     # Backward -----------------------------------------------------------------------------------------
 
@@ -86,10 +103,10 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         space.registers.give_back(change)
         space.tiles.give_back(tiles.first)
         space.registers.give_back(tiles.register)
-        self._input.release()
+        self.forget()
 
     def forget(self) -> None:
-        self._input.release()
+        self.batch.release(self._x)
 
     def _digits(self, gradient: Gradient) -> tuple[GradientTiles, Held | None]:
         """The gradient, which is released: tiles for the weights, vectors for the product with them."""
@@ -207,8 +224,8 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
     # What kinds of products have of their own --------------------------------------------------------
 
-    def _read_input(self) -> ProductInput:
-        """The input, as it is read."""
+    def _window_product(self, o: int) -> ProductSource:
+        """Products of windows for a tile of outputs."""
         raise NotImplementedError
 
     @property
@@ -249,10 +266,10 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 class DenseSteps(ProductSteps):
     """A product in which every output reads all inputs of its window."""
 
-    _input: DenseInput
-
-    def _read_input(self) -> DenseInput:
-        return product_input(self.batch, self.own, self._shared_input())
+    def _window_product(self, o: int) -> ProductSource:
+        own, steps = self.own, self.config.steps
+        first = (own.tiles + o * own.taps * own.input_tiles) * steps
+        return self._windows(0, first, own.input_tiles, ProductTaps(vector=1, matrix=steps))
 
     @property
     def _input_terms(self) -> int:
@@ -278,21 +295,25 @@ class DenseSteps(ProductSteps):
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
         own, space = self.own, self.memory
         place = VectorPlace(Mem.WIDE, own.words(changes, 2))
-        self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self._x.register)
         low = None if self.step.flat else _low_digits(tiles, self.points)
         if low is not None:
             upper = space.wide.take(2 * own.weight_words)
             high = VectorPlace(Mem.WIDE, own.words(upper, 2))
             parts = range(low), range(low, tiles.digits)
-            self._input.changes(*zip(map(tiles.part, parts), (place, high), strict=True))
+            self._changes(*zip(map(tiles.part, parts), (place, high), strict=True))
             self._joined(place, high, low * DIGIT_BITS, change)
             space.wide.give_back(upper)
             return
 
         def write(written: int = 0, **steps: Any) -> None:
-            self._input.changes((tiles, place if written else None), **steps)
+            self._changes((tiles, place if written else None), **steps)
 
         self._intermediate(write, change, tiles.top * MANTISSA_TOP * self.points)
+
+    def _changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+        """Sums over points of gradients times the input, each to the words of the weights there."""
+        raise NotImplementedError
 
     def _sums(self, tiles: GradientTiles) -> ProductSource:
         return tiles.over_points(Address(self.memory.ones[self.points]), self.config.steps)

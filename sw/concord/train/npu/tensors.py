@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from concord.program.chains import Address
+from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem
-from concord.train.npu.chains import VectorPlace
-from concord.train.npu.features import Features
+from concord.train.npu.chains import ProductSource, VectorPlace
+from concord.train.npu.features import Features, WindowShape
+
+_ONE_TAP = ProductTaps()
 
 
 @dataclass(eq=False)
@@ -65,6 +68,19 @@ class Held:
         base = self.first + self.word * tile + place[0] * line + place[1] * column
         sample = self.word * self.features.vectors(self.native)
         return VectorPlace(self.mem, Address(base, sample, steps[1] * column, steps[0] * line))
+
+    def windows(
+        self, window: WindowShape, outputs: Features, tile: int, words: int, cols: int = 1, taps: ProductTaps = _ONE_TAP
+    ) -> ProductSource:
+        """Windows over images, from a tile of channels on, times tiles from a word of the matrix memory on."""
+        return ProductSource(
+            self.image(tile, window.place(0), window.strides).address,
+            Address(words),
+            cols,
+            taps,
+            window.chain_window(self.word * self.tiles, self.features.width),
+            window.chain_pad(self.features, outputs),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,38 +1,73 @@
-"""Convolutions whose gradient of the weights has samples as lanes."""
+"""Convolutions over windows of images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, Pad
+from concord.train.npu.batch import Transposition
 from concord.train.npu.chains import ProductSource, VectorPlace
 from concord.train.npu.gradient_tiles import GradientTiles
-from concord.train.npu.product_inputs import DenseInput, ForwardProduct, window_products
 from concord.train.npu.products import DenseSteps
-from concord.train.npu.sample_lanes import SampleInput, SampleSteps
-from concord.train.npu.tensors import Held
+from concord.train.npu.sample_lanes import SampleSteps
 
 
-class WindowsOfSamples(SampleInput, DenseInput):
-    """Windows over images, for gradients with samples as lanes."""
+class PointWindowSteps(DenseSteps):
+    """A convolution whose gradient has points as lanes: tap by tap what it has met is transposed for the weights."""
 
-    def products(self, result: Held) -> Iterator[ForwardProduct]:
-        return window_products(self, result)
+    def _changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+        own, space, count, lanes = self.own, self.memory, self.point_tiles, self.own.lanes
+        met = space.tiles.take(own.input_tiles * count)
+        transposition = Transposition(self.points, lanes, met, own.input_tiles)
+        transposition.vectors = vectors = space.narrow.take(own.input_tiles * lanes * count)
+        for tap in range(own.taps):
+            self._meet(tap, met)
+            self.batch.transpose(transposition)
+            loops = ChainLoops(own.output_tiles, own.channels)
+            for tiles, place in products:
+                source = tiles.over_points(Address(vectors, 0, count), self.config.steps)
+                self.writer.chain(loops, source, vectors=_of_tap(place, tap), **steps)
+        space.tiles.give_back(met)
+        space.narrow.give_back(vectors)
 
-    def changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+    def _meet(self, tap: int, tiles: int) -> None:
+        """Copy the inputs that a tap meets to rows of tiles ``[tile of inputs][tile of points]``."""
+        batch, step, native = self.batch, self.step, self.config.native
+        window, outputs, inputs = step.window, step.outputs, step.inputs
+        place, loops = window.place(tap), batch.image_loops(outputs)
+        for c in range(self.own.input_tiles):
+            met = self._x.image(c, place, window.strides)
+            rows = Address((tiles + c * self.point_tiles) * native, outputs.positions, 1, outputs.width)
+            if window.inside(tap, inputs, outputs):
+                self.writer.chain(loops, met, tile_rows=rows)
+            else:
+                pad = Pad(*place, *window.strides, inputs.height, inputs.width)
+                tile = Address(self.memory.identity * self.config.steps)
+                self.writer.chain(loops, ProductSource(met.address, tile, pad=pad), tile_rows=rows)
+
+
+def _of_tap(place: VectorPlace | None, tap: int) -> VectorPlace | None:
+    """Words of a tap in those of the weights."""
+    if place is None:
+        return None
+    return VectorPlace(
+        place.mem, replace(place.address, base=place.address.base + tap * place.address.outer, outer=0)
+    )  # fmt: skip
+
+
+class SampleWindowSteps(SampleSteps, DenseSteps):
+    """A convolution with samples as lanes: one chain has the gradient of all taps between two tiles of channels."""
+
+    def _changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
         own, native, (height, width) = self.own, self.config.native, self.step.window.kernel
         vectors = self.memory.narrow.take(self.transposed_words)
-        met = self.taps_met(vectors)
         for c in range(own.input_tiles):
             self.transpose(c, vectors)
             loops = ChainLoops(min(native, own.channels - c * native), width, height)
             for tiles, place in products:
                 for o in range(own.output_tiles):
-                    words = Address((tiles.first + o * tiles.apart) * self.config.steps)
-                    source = ProductSource(
-                        met.address, words, self.sample_tiles, tiles.taps(self.config.steps), met.window, met.pad
-                    )
+                    source = self.over_taps(vectors, tiles, o)
                     self.writer.chain(loops, source, vectors=self._of_tile(place, c, o), **steps)
         self.memory.narrow.give_back(vectors)
 
@@ -44,12 +79,3 @@ class WindowsOfSamples(SampleInput, DenseInput):
         tap = each * count * self.own.channels
         base = place.address.base + each * (c * self.config.native * count + o)
         return VectorPlace(place.mem, Address(base, each * count, tap, tap * self.step.window.kernel[1]))
-
-
-class WindowSteps(SampleSteps, DenseSteps):
-    """A convolution; a chain for a tile of inputs and one of outputs has the gradient of the weights of all taps."""
-
-    _input: WindowsOfSamples
-
-    def _read_input(self) -> WindowsOfSamples:
-        return WindowsOfSamples(self.batch, self.own, self._shared_input())
