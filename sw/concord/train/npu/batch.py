@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from concord.program.allocator import MemorySpace
 from concord.program.chains import Address, ChainLoops
 from concord.spec.config import NpuConfig
-from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainWriter, ProductSource, VectorPlace
@@ -256,9 +255,7 @@ class TrainingBatch:
         result, loops = self.new(first.features, Mem.WIDE), self.loops(first)
         source, operand = first.every(loops.rows), second.every(loops.rows)
         writer.step(Op.T_ADD, result.register, registers[0], y=registers[1])
-        writer.chain(loops, source, operand=operand, add=1, peak=1, tensor=result.register)
-        writer.step(Op.T_FIT, result.register, result.register, bits=WIDE_BITS, place=1)
-        writer.chain(loops, source, operand=operand, vectors=result.every(loops.rows), add=1, round1=1)
+        writer.rounded(loops, source, result.register, result.every(loops.rows), operand=operand, add=1)
         for held, register in zip((first, second), registers, strict=True):
             if register != held.register:
                 self.memory.registers.give_back(register)

@@ -13,7 +13,7 @@ from concord.program.trace import trace
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode
-from concord.spec.integers import TENSORS
+from concord.spec.integers import TENSORS, WIDE_BITS
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.operations import IntegerSource
 
@@ -114,6 +114,12 @@ class ChainWriter:
             for op, fields in piece.settings().items():
                 self._set(op, fields)
             self._builder.emit(Op.I_RUN, **vars(piece.steps))
+
+    def rounded(self, loops: ChainLoops, source: VectorPlace, register: int, place: VectorPlace, **chain: Any) -> None:
+        """Two chains for an intermediate: the first for its greatest magnitude, the second to round and write it."""
+        self.chain(loops, source, **chain, peak=1, tensor=register)
+        self.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
+        self.chain(loops, source, vectors=place, **chain, round1=1)
 
     def maximum(self, loops: ChainLoops, source: Address, destination: Address, window: Window) -> None:
         """The greatest of narrow integers in windows, a chain as of other networks."""

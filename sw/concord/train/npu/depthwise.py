@@ -1,22 +1,19 @@
 """Depthwise convolutions on the NPU: products with diagonal tiles, and diagonals of products for their gradient.
 
-Lanes of tiles are samples (:mod:`concord.train.npu.sample_lanes`). Of the products of all channels of a tile with each
+Lanes of tiles are samples (:mod:`concord.train.npu.window_steps`). Of the products of all channels of a tile with each
 other only those of a channel with itself are kept.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from concord.program.chains import Address, ChainLoops
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, digit_span
 from concord.spec.isa import DIGITS_MAX, Mem, Op
 from concord.train.npu.chains import ProductSource, VectorPlace
-from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
-from concord.train.npu.sample_lanes import SampleSteps
-from concord.train.npu.tensors import Held
+from concord.train.npu.tensors import GradientTiles, Held
+from concord.train.npu.window_steps import SampleSteps
 
 #: Digits that the lower of two wide integers has of a sum.
 _LOWER_DIGITS = DIGITS_MAX - 1
@@ -33,14 +30,11 @@ class DepthwiseSteps(SampleSteps):
     def _input_terms(self) -> int:
         return self.own.taps
 
-    def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
+    def _input_product(self, digits: Held, c: int) -> ProductSource:
         """Windows as of other convolutions; the taps of the tiles are read from the last to the first."""
-        own, step, steps, tiles = self.own, self.step, self.config.steps, self.own.output_tiles
+        own, steps, tiles = self.own, self.config.steps, self.own.output_tiles
         taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
-        for c in range(tiles):
-            last = own.tiles + (own.taps - 1) * tiles + c
-            source = self._windows_back(digits, c, Address(last * steps), 1, taps)
-            yield self.batch.image_loops(step.inputs), source, result.image(c)
+        return self._windows_back(digits, c, Address((own.tiles + (own.taps - 1) * tiles + c) * steps), 1, taps)
 
     # Gradients of the parameters ----------------------------------------------------------------------
 

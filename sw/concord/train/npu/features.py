@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Shape
+from concord.image.packing import from_vectors, to_vectors
 from concord.program.chains import Pad, Window
-from concord.train.npu.words import Ints, rows_of, tiled
+from concord.spec.config import NpuConfig
+from concord.train.npu.words import Ints
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,15 @@ class Features:
         """Vectors of a sample."""
         return self.positions * self.tiles(native)
 
-    def pack(self, values: Any, native: int) -> Ints:
+    def pack(self, values: Any, config: NpuConfig) -> Ints:
         """Vectors of samples ``[samples, ...]`` whose elements are ``[C, H, W]``."""
         images = np.asarray(values).reshape(-1, self.channels, self.positions)
-        return tiled(images.swapaxes(1, 2).reshape(-1, self.channels), native)
+        return to_vectors(images.swapaxes(1, 2).astype(np.int64), config)
 
-    def unpack(self, vectors: Ints) -> Ints:
+    def unpack(self, vectors: Ints, config: NpuConfig) -> Ints:
         """Inverse of :meth:`pack`: ``[samples, C * H * W]``."""
-        images = rows_of(vectors, self.channels).reshape(-1, self.positions, self.channels)
+        samples = len(vectors) // self.vectors(config.native)
+        images = from_vectors(vectors, (samples, self.positions, self.channels), config)
         return np.ascontiguousarray(images.swapaxes(1, 2)).reshape(len(images), -1)
 
 

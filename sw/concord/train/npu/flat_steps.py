@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from concord.program.chains import Address, ChainLoops
 from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import ACTIVATION_BITS, Transposition
 from concord.train.npu.chains import ProductSource, VectorPlace
-from concord.train.npu.gradient_tiles import GradientTiles
-from concord.train.npu.products import DenseSteps, ForwardProduct
-from concord.train.npu.tensors import Held
+from concord.train.npu.products import DenseSteps, ProductChain
+from concord.train.npu.tensors import GradientTiles, Held
 
 
 class FlatSteps(DenseSteps):
@@ -27,7 +25,7 @@ class FlatSteps(DenseSteps):
         super().forward()
         self.batch.detach(self._x)
 
-    def _products(self, result: Held) -> Iterator[ForwardProduct]:
+    def _products(self, result: Held) -> Iterator[ProductChain]:
         own, steps, rows = self.own, self.config.steps, self.own.point_rows
         self._write_rows(rows)
         source = ProductSource(
@@ -37,7 +35,8 @@ class FlatSteps(DenseSteps):
             ProductTaps(vector=1, matrix=steps),
         )
         loops = ChainLoops(own.output_tiles, self.points)
-        yield ForwardProduct(loops, source, Address(own.bias, 1), result.every(own.output_tiles))
+        bias = VectorPlace(Mem.NARROW, Address(own.bias, 1))
+        yield ProductChain(loops, source, result.every(own.output_tiles), bias)
 
     def _write_rows(self, rows: int) -> None:
         """The input as rows of tiles, ``[vector of a point][tile of points]``, to be transposed."""
@@ -51,12 +50,12 @@ class FlatSteps(DenseSteps):
         self._transposition = Transposition(self.points, self.lanes, tiles, rows)
         batch.waiting.append(self._transposition)
 
-    def _changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+    def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         own, count = self.own, self.point_tiles
         tap = own.tap_lanes * count if own.taps > 1 else 0
         for tiles, place in products:
             source = tiles.over_points(Address(self._transposition.vectors, 0, count, tap), self.config.steps)
-            self.writer.chain(own.loops, source, vectors=place, **steps)
+            yield ProductChain(own.loops, source, place)
 
     def forget(self) -> None:
         self.memory.narrow.give_back(self._transposition.vectors)

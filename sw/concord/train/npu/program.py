@@ -10,8 +10,7 @@ from concord.spec.isa import Mem, Op
 from concord.train.npu.chains import ChainWriter, VectorPlace
 from concord.train.npu.passes import BatchProgram, written_passes
 from concord.train.npu.plan import TrainingMemory, with_identity
-from concord.train.npu.update import UpdateSteps
-from concord.train.npu.weight_tiles import write_weight_tiles
+from concord.train.npu.update import UpdateSteps, write_weight_tiles
 
 
 @dataclass(frozen=True)

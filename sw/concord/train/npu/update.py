@@ -13,7 +13,6 @@ from concord.spec.isa import ACCUMULATOR_POINT, VECTOR_ADDR_BITS, Mem, Op
 from concord.train.npu.chains import ChainWriter, VectorPlace
 from concord.train.npu.plan import ProductMemory, TrainingMemory
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
-from concord.train.npu.weight_tiles import write_weight_tiles
 
 
 @dataclass(frozen=True)
@@ -157,17 +156,36 @@ class UpdateSteps:
         place: VectorPlace,
     ) -> None:  # fmt: skip
         """A source times a factor, plus an operand: once for the greatest magnitude, and once more to be rounded."""
-        writer, loops = self.writer, parameter.loops
-        writer.chain(
-            loops, source, operand=operand, scale=1, factor=factor, round0=1, add=1, peak=1, tensor=register
-        )  # fmt: skip
-        writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
-        writer.chain(
-            loops, source, operand=operand, vectors=place, scale=1, factor=factor, round0=1, add=1, round1=1
-        )  # fmt: skip
+        steps = {"scale": 1, "factor": factor, "round0": 1, "add": 1}
+        self.writer.rounded(parameter.loops, source, register, place, operand=operand, **steps)
 
     def _changes(self, parameter: UpdatedParameter) -> VectorPlace:
         return VectorPlace(Mem.WIDE, parameter.at(parameter.changes, 2))
 
     def _weights(self, parameter: UpdatedParameter) -> VectorPlace:
         return VectorPlace(Mem.NARROW, parameter.at(parameter.place, 1))
+
+
+def write_weight_tiles(writer: ChainWriter, memory: TrainingMemory, own: ProductMemory) -> None:
+    """Write all tiles of a product; of a diagonal tile column n is the vector of its weights, where only n is left.
+
+    Parameters
+    ----------
+    writer : ChainWriter
+        Where to.
+    memory : TrainingMemory
+        Of the network.
+    own : ProductMemory
+        Of the product.
+    """
+    if not own.diagonal:
+        weights = VectorPlace(Mem.NARROW, own.words(own.weight, 1))
+        writer.chain(own.loops, weights, columns=own.columns, tile_rows=own.tile_rows)
+        return
+    writer.chain(
+        ChainLoops(own.lanes, own.weight_words),
+        VectorPlace(Mem.NARROW, Address(own.weight, 0, 1)),
+        operand=VectorPlace(Mem.NARROW, Address(memory.units, 1)),
+        columns=Address(own.tiles * own.native, 1, own.native),
+        mask=1,
+    )

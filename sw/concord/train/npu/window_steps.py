@@ -1,22 +1,29 @@
-"""Convolutions over windows of images."""
+"""Convolutions over windows of images, with points or samples as lanes of the gradient of their weights.
+
+With samples as lanes a tap of a window is an address, and the gradient of the weights is a convolution of the input
+with the gradient of the result: one transposition of a tile of inputs is enough for all taps.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
-from concord.program.chains import Address, ChainLoops, Pad
-from concord.train.npu.batch import Transposition
+from concord.program.chains import Address, ChainLoops, Pad, Window
+from concord.spec.isa import Mem
+from concord.train.npu.batch import TrainingBatch, Transposition
 from concord.train.npu.chains import ProductSource, VectorPlace
-from concord.train.npu.gradient_tiles import GradientTiles
-from concord.train.npu.products import DenseSteps
-from concord.train.npu.sample_lanes import SampleSteps
+from concord.train.npu.operations import TrainedProduct
+from concord.train.npu.plan import sample_tiles
+from concord.train.npu.products import DenseSteps, ProductChain, ProductSteps
+from concord.train.npu.tensors import GradientTiles
+from concord.train.npu.update import UpdateSteps
 
 
 class PointWindowSteps(DenseSteps):
     """A convolution whose gradient has points as lanes: tap by tap what it has met is transposed for the weights."""
 
-    def _changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+    def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         own, space, count, lanes = self.own, self.memory, self.point_tiles, self.own.lanes
         met = space.tiles.take(own.input_tiles * count)
         transposition = Transposition(self.points, lanes, met, own.input_tiles)
@@ -27,7 +34,9 @@ class PointWindowSteps(DenseSteps):
             loops = ChainLoops(own.output_tiles, own.channels)
             for tiles, place in products:
                 source = tiles.over_points(Address(vectors, 0, count), self.config.steps)
-                self.writer.chain(loops, source, vectors=_of_tap(place, tap), **steps)
+                first = place.address.base + tap * place.address.outer
+                words = replace(place.address, base=first, outer=0)
+                yield ProductChain(loops, source, VectorPlace(place.mem, words))
         space.tiles.give_back(met)
         space.narrow.give_back(vectors)
 
@@ -47,19 +56,66 @@ class PointWindowSteps(DenseSteps):
                 self.writer.chain(loops, ProductSource(met.address, tile, pad=pad), tile_rows=rows)
 
 
-def _of_tap(place: VectorPlace | None, tap: int) -> VectorPlace | None:
-    """Words of a tap in those of the weights."""
-    if place is None:
-        return None
-    return VectorPlace(
-        place.mem, replace(place.address, base=place.address.base + tap * place.address.outer, outer=0)
-    )  # fmt: skip
+class SampleSteps(ProductSteps):
+    """A product of windows whose gradient has samples as lanes, and is ``[y][x][sample]``."""
+
+    point_order = False
+
+    def __init__(self, batch: TrainingBatch, step: TrainedProduct, updates: UpdateSteps):
+        super().__init__(batch, step, updates)
+        self.sample_tiles = sample_tiles(batch.size, batch.config.native)
+        self.point_tiles = step.outputs.positions * self.sample_tiles
+
+    def _point_columns(self, first: int) -> Address:
+        position = self.sample_tiles * self.config.native
+        return Address(first, 1, position, self.step.outputs.width * position)
+
+    def _sums(self, tiles: GradientTiles) -> ProductSource:
+        outputs, ones = self.step.outputs, Address(self.memory.ones[self.batch.size])
+        words = Address(tiles.first * self.config.steps, tiles.apart * self.config.steps)
+        window = Window(outputs.height, outputs.width)
+        return ProductSource(ones, words, self.sample_tiles, tiles.taps(self.config.steps), window)
+
+    @property
+    def transposed_words(self) -> int:
+        """Narrow words of a tile of channels with samples as lanes."""
+        return self.own.lanes * self.step.inputs.positions * self.sample_tiles
+
+    def transpose(self, c: int, vectors: int) -> None:
+        """Write a tile of channels with samples as lanes: ``[channel][y][x][tile of samples]``."""
+        inputs, count, native, steps = self.step.inputs, self.sample_tiles, self.config.native, self.config.steps
+        space, line = self.memory.tiles, inputs.width * count
+        met = space.take(inputs.positions * count)
+        rows = Address(met * native, 1, count * native, line * native)
+        self.writer.chain(self.batch.image_loops(inputs), self._x.image(c), tile_rows=rows)
+        self.writer.chain(
+            ChainLoops(count, self.own.lanes, inputs.positions),
+            ProductSource(Address(self.memory.units, 0, 1), Address(met * steps, steps, 0, count * steps)),
+            vectors=VectorPlace(Mem.NARROW, Address(vectors, 1, inputs.positions * count, count)),
+            valid=self.batch.size % native,
+        )
+        space.give_back(met)
+
+    def over_taps(self, vectors: int, tiles: GradientTiles, o: int) -> ProductSource:
+        """A tile of outputs of the gradient times what the taps of windows meet in a transposed tile of channels, for
+        loops over channels, columns and rows of taps.
+        """
+        window, inputs, outputs, column = self.step.window, self.step.inputs, self.step.outputs, self.sample_tiles
+        line, (y, x), (down, right) = inputs.width * column, window.place(0), window.dilations
+        return ProductSource(
+            Address(vectors + y * line + x * column, inputs.height * line, right * column, down * line),
+            Address((tiles.first + o * tiles.apart) * self.config.steps),
+            column,
+            tiles.taps(self.config.steps),
+            window.weight_window(outputs, column, inputs.width),
+            window.weight_pad(inputs, outputs),
+        )
 
 
 class SampleWindowSteps(SampleSteps, DenseSteps):
     """A convolution with samples as lanes: one chain has the gradient of all taps between two tiles of channels."""
 
-    def _changes(self, *products: tuple[GradientTiles, VectorPlace | None], **steps: Any) -> None:
+    def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         own, native, (height, width) = self.own, self.config.native, self.step.window.kernel
         vectors = self.memory.narrow.take(self.transposed_words)
         for c in range(own.input_tiles):
@@ -67,14 +123,11 @@ class SampleWindowSteps(SampleSteps, DenseSteps):
             loops = ChainLoops(min(native, own.channels - c * native), width, height)
             for tiles, place in products:
                 for o in range(own.output_tiles):
-                    source = self.over_taps(vectors, tiles, o)
-                    self.writer.chain(loops, source, vectors=self._of_tile(place, c, o), **steps)
+                    yield ProductChain(loops, self.over_taps(vectors, tiles, o), self._of_tile(place, c, o))
         self.memory.narrow.give_back(vectors)
 
-    def _of_tile(self, place: VectorPlace | None, c: int, o: int) -> VectorPlace | None:
+    def _of_tile(self, place: VectorPlace, c: int, o: int) -> VectorPlace:
         """Words of a tile of inputs and one of outputs in those of the weights: inputs, columns and rows of taps."""
-        if place is None:
-            return None
         each, count = place.address.row, self.own.output_tiles
         tap = each * count * self.own.channels
         base = place.address.base + each * (c * self.config.native * count + o)
