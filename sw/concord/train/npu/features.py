@@ -12,6 +12,7 @@ from concord.graph.ir import Shape
 from concord.image.packing import from_vectors, to_vectors
 from concord.program.chains import Pad, Window
 from concord.spec.config import NpuConfig
+from concord.train.layers.windows import Geometry
 from concord.train.npu.words import Ints
 
 
@@ -88,9 +89,9 @@ class WindowShape:
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @classmethod
-    def of(cls, kernel: Shape, attrs: dict[str, Any]) -> WindowShape:
-        """Window of a node over one or two axes."""
-        pads = tuple(attrs["pads"])
+    def of(cls, geometry: Geometry) -> WindowShape:
+        """Window of a layer over one or two axes."""
+        kernel, attrs, pads = geometry.kernel, geometry.attrs, tuple(geometry.attrs["pads"])
         if len(kernel) == 1:
             return cls((1, kernel[0]), (1, attrs["strides"][0]), (1, attrs["dilations"][0]), (0, pads[0], 0, pads[1]))
         return cls(tuple(kernel), tuple(attrs["strides"]), tuple(attrs["dilations"]), pads)  # type: ignore[arg-type]
@@ -99,12 +100,6 @@ class WindowShape:
     def taps(self) -> int:
         """Taps of a window."""
         return prod(self.kernel)
-
-    @property
-    def apart(self) -> bool:
-        """True if no element is in two windows."""
-        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
-        return all(step >= span for step, span in zip(self.strides, spans, strict=True))
 
     def place(self, tap: int) -> tuple[int, int]:
         """Row and column of a tap of the first window, in the image without padding."""
