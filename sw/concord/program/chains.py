@@ -63,6 +63,12 @@ class Window:
     dil_y: int = 1
     dil_x: int = 1
 
+    @classmethod
+    def over(cls, kernel: tuple[int, int], apart: tuple[int, int], line: int, column: int) -> Window:
+        """Window of ``kernel`` taps, so many positions ``apart``; rows are ``line``, columns ``column`` words apart."""
+        (kh, kw), (down, right) = kernel, apart
+        return cls(kh, kw, down * line, right * column, max(1, down), max(1, right))
+
     @property
     def taps(self) -> int:
         """Number of taps."""
@@ -137,8 +143,8 @@ class OperandRead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Destination:
-    """Memory and address of a result."""
+class VectorPlace:
+    """Vectors in a vector memory; for integer chains wide means wide integers."""
 
     mem: Mem
     address: Address
@@ -214,7 +220,7 @@ class Chain(VectorChain):
         Of the product: mode and first word in the matrix memory, address register included.
     mfu_ops : tuple of MfuOp
         Operations of the multifunction units, in order.
-    destinations : tuple of Destination
+    destinations : tuple of VectorPlace
         Up to two, of different memories.
     quant : Quant
         Conversion of a narrow destination, or of rows of the matrix memory.
@@ -231,7 +237,7 @@ class Chain(VectorChain):
     mode: MvMode
     matrix: int
     mfu_ops: tuple[MfuOp, ...]
-    destinations: tuple[Destination, ...]
+    destinations: tuple[VectorPlace, ...]
     quant: Quant
     scale: CodeScale | None = None
     fresh: int = 0

@@ -17,11 +17,11 @@ from concord.program.chains import (
     Address,
     Chain,
     CodeScale,
-    Destination,
     MatrixWrite,
     MfuOp,
     Pad,
     Quant,
+    VectorPlace,
     Window,
 )
 from concord.program.integers import PLACES, ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
@@ -317,7 +317,7 @@ class _Sequencer:
                 if stage > PipelineStage.REDUCE and form.op is not Op.VV_SCALE
             ),
             destinations=tuple(
-                Destination(Mem(values["mem"]), self._address(values))
+                VectorPlace(Mem(values["mem"]), self._address(values))
                 for form, values, _ in self.collected
                 if form.op is Op.V_WR
             ),

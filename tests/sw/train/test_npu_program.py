@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 from concord.frontend import import_model
 from concord.functions import trainable
 from concord.host.emulated import EmulatedDevice
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
 from concord.program.verify import verify_phases
@@ -19,7 +19,7 @@ from concord.spec.presets import ECP5_85F_256
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
-from concord.train.npu.chains import ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter
 from concord.train.npu.plan import digits_of, planned
 from support.npu_training import LARGE, MLP, SHAPE, pair, phases_of, pointed, random_case, random_images, some_digits
 from support.train_digits import FORMATS

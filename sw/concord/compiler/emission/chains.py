@@ -11,6 +11,7 @@ from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
+from concord.program.chains import Window
 from concord.spec.isa import ADDR_REGS, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 
 
@@ -275,8 +276,7 @@ class Chains:
         Rows and columns change places if windows move ``down`` in the inner loop.
         """
         (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
-        kernel = {"kh": kh, "kw": kw, "stride_y": dy * row_stride, "stride_x": dx * stride, "dil_y": dy, "dil_x": dx}
-        kernel |= {name: max(1, kernel[name]) for name in ("dil_y", "dil_x")}  # 0 only where no position is padding
+        kernel = vars(Window.over(window.kernel, window.dilation, row_stride, stride))
         self.builder.set(Op.SET_WINDOW, **(_exchanged(kernel) if down else kernel))
         height, width = window.size[0] - (dropped or 0), window.size[1]
         top -= y * sy - (dropped or 0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from concord.program.allocator import MemorySpace
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
-from concord.train.npu.chains import ChainWriter, ProductSource, VectorPlace
+from concord.train.npu.chains import ChainWriter, ProductSource
 from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedProduct
 from concord.train.npu.plan import WIDE_TOP, TrainingMemory

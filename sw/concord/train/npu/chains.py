@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from concord.program.builder import ProgramBuilder
-from concord.program.chains import ORIGIN, Address, ChainLoops, Pad, Window
+from concord.program.chains import ORIGIN, Address, ChainLoops, Pad, VectorPlace, Window
 from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps
 from concord.program.trace import trace
 from concord.spec import isa
@@ -19,14 +19,6 @@ from concord.spec.operations import IntegerSource
 
 #: Fields with numbers of tensor registers.
 _REGISTERS = ("z", "x", "y", "tensor")
-
-
-@dataclass(frozen=True)
-class VectorPlace:
-    """Vectors in a vector memory; wide means wide integers."""
-
-    mem: Mem
-    address: Address
 
 
 @dataclass(frozen=True)

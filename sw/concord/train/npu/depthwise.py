@@ -6,11 +6,11 @@ other only those of a channel with itself are kept.
 
 from __future__ import annotations
 
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, digit_span
 from concord.spec.isa import DIGITS_MAX, Mem, Op
-from concord.train.npu.chains import ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
 from concord.train.npu.tensors import GradientTiles, Held
 from concord.train.npu.window_steps import SampleSteps

@@ -114,8 +114,7 @@ class WindowShape:
 
     def chain_window(self, vectors: int, width: int) -> Window:
         """Window of a chain over images of a width with so many vectors a position."""
-        (kh, kw), (down, right) = self.kernel, self.dilations
-        return Window(kh, kw, down * width * vectors, right * vectors, down, right)
+        return Window.over(self.kernel, self.dilations, width * vectors, vectors)
 
     def chain_pad(self, inputs: Features, outputs: Features) -> Pad:
         """Bounds of a chain whose outer and inner loops are over rows and columns of the outputs."""
@@ -123,8 +122,7 @@ class WindowShape:
 
     def weight_window(self, outputs: Features, vectors: int, width: int) -> Window:
         """Window of a chain over what a tap meets, in images of a width with so many vectors a position."""
-        down, right = self.strides
-        return Window(outputs.height, outputs.width, down * width * vectors, right * vectors, down, right)
+        return Window.over((outputs.height, outputs.width), self.strides, width * vectors, vectors)
 
     def weight_pad(self, inputs: Features, outputs: Features) -> Pad:
         """The bounds of that, for loops over rows and columns of taps."""

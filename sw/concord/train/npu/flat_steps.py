@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import ACTIVATION_BITS, Transposition
-from concord.train.npu.chains import ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.products import DenseSteps, ProductChain
 from concord.train.npu.tensors import GradientTiles, Held
 

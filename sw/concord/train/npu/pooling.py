@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch
-from concord.train.npu.chains import ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.features import Features, WindowShape
 from concord.train.npu.operations import TrainedAverage, TrainedMaximum
 from concord.train.npu.plan import WIDE_TOP

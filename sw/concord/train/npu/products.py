@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from concord.program.chains import Address, ChainLoops, Pad
+from concord.program.chains import Address, ChainLoops, Pad, VectorPlace
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, WIDE_BITS, digit_span
 from concord.spec.isa import Mem, Op
 from concord.train.npu.batch import GRADIENT_BITS, TrainingBatch
-from concord.train.npu.chains import ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedProduct
 from concord.train.npu.plan import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
-from concord.train.npu.chains import ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter
 from concord.train.npu.passes import BatchProgram, written_passes
 from concord.train.npu.plan import TrainingMemory, with_identity
 from concord.train.npu.update import UpdateSteps, write_weight_tiles

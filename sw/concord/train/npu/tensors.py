@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from concord.program.chains import Address
+from concord.program.chains import Address, VectorPlace
 from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem
-from concord.train.npu.chains import ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.features import Features, WindowShape
 
 _ONE_TAP = ProductTaps()

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import wide_strides
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import ACCUMULATOR_POINT, VECTOR_ADDR_BITS, Mem, Op
-from concord.train.npu.chains import ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter
 from concord.train.npu.plan import ProductMemory, TrainingMemory
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
 

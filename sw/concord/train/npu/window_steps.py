@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from concord.program.chains import Address, ChainLoops, Pad, Window
+from concord.program.chains import Address, ChainLoops, Pad, VectorPlace, Window
 from concord.spec.isa import Mem
 from concord.train.npu.batch import TrainingBatch, Transposition
-from concord.train.npu.chains import ProductSource, VectorPlace
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.operations import TrainedProduct
 from concord.train.npu.plan import sample_tiles
 from concord.train.npu.products import DenseSteps, ProductChain, ProductSteps
