@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from concord.program.allocator import MemorySpace
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.config import NpuConfig
+from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainWriter, ProductSource
 from concord.train.npu.features import Features
-from concord.train.npu.operations import TrainedProduct
+from concord.train.npu.operations import TrainedOperation, TrainedProduct
 from concord.train.npu.plan import WIDE_TOP, TrainingMemory
 from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.update import UpdateSteps
 
+Kind = TypeVar("Kind", bound=TrainedOperation)
 _FORMATS = TrainingFormats()
 ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
 
@@ -281,3 +285,36 @@ class TrainingBatch:
             VectorPlace(Mem.NARROW, Address(self.memory.zeros)),
             vectors=VectorPlace(held.mem, Address(held.first, step, step * each)),
         )
+
+
+class OperationSteps(Generic[Kind]):
+    """Chains of an operation; keeps from the forward to the backward pass where tensors lie.
+
+    Parameters
+    ----------
+    batch : TrainingBatch
+        On its way.
+    step : TrainedOperation
+        What is computed.
+    updates : UpdateSteps
+        Of parameters.
+    """
+
+    def __init__(self, batch: TrainingBatch, step: Kind, updates: UpdateSteps):
+        self.batch, self.step, self.updates = batch, step, updates
+        self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
+
+    def forward(self) -> None:
+        """Write the forward pass, which makes the result."""
+        raise NotImplementedError
+
+    def backward(self, gradient: Gradient) -> None:
+        """Write the backward pass: the gradient of the result is released, those of inputs and parameters are made."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Release what was kept, where nobody asks for the gradient."""
+
+    def _in_range(self, register: int) -> None:
+        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
+        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)

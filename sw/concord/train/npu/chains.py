@@ -113,6 +113,14 @@ class ChainWriter:
         self.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
         self.chain(loops, source, vectors=place, **chain, round1=1)
 
+    def scaled(
+        self, loops: ChainLoops, source: VectorPlace, register: int, result: int, factor: int, place: VectorPlace
+    ) -> None:
+        """A tensor times a factor, an intermediate; ``register`` and ``result`` are those of both."""
+        self.step(Op.T_SCALE, result, register, factor=factor)
+        self.step(Op.T_FIT, result, result, bits=WIDE_BITS, place=1)
+        self.chain(loops, source, vectors=place, scale=1, factor=factor, round1=1)
+
     def maximum(self, loops: ChainLoops, source: Address, destination: Address, window: Window) -> None:
         """The greatest of narrow integers in windows, a chain as of other networks."""
         copied = IntegerChain(

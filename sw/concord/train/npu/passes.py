@@ -8,7 +8,7 @@ from typing import Any
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.softmax import PROBABILITY_POINT
-from concord.train.npu.batch import TrainingBatch
+from concord.train.npu.batch import OperationSteps, TrainingBatch
 from concord.train.npu.chains import ChainWriter
 from concord.train.npu.depthwise import DepthwiseSteps
 from concord.train.npu.flat_steps import FlatSteps, PackedSteps
@@ -25,7 +25,6 @@ from concord.train.npu.plan import WIDE_TOP, TrainingMemory, has_samples_as_lane
 from concord.train.npu.pointwise import ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
 from concord.train.npu.products import DenseSteps
-from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
 from concord.train.npu.window_steps import PointWindowSteps, SampleWindowSteps

@@ -8,13 +8,12 @@ from typing import Any
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch
+from concord.train.npu.batch import ACTIVATION_BITS, OperationSteps, TrainingBatch
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.features import Features, WindowShape
 from concord.train.npu.operations import TrainedAverage, TrainedMaximum
 from concord.train.npu.plan import WIDE_TOP
 from concord.train.npu.registers import TrainingFactor
-from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 
 
@@ -56,9 +55,7 @@ class AverageSteps(OperationSteps[TrainedAverage]):
             products = [(images, windows(c, tile), result.image(c)) for c in range(x.tiles)]
         for turns, source, place in products:
             writer.chain(turns, source, vectors=place, peak=1, tensor=result.register)
-        writer.step(Op.T_SCALE, result.register, result.register, factor=factor)
-        writer.step(Op.T_FIT, result.register, result.register, bits=WIDE_BITS, place=1)
-        writer.chain(loops, whole, vectors=whole, scale=1, factor=factor, round1=1)
+        writer.scaled(loops, whole, result.register, result.register, factor, whole)
         batch.made(step.makes, result)
 
     def backward(self, gradient: Gradient) -> None:

@@ -9,7 +9,7 @@ from concord.program.chains import Address, ChainLoops, Pad, VectorPlace
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, WIDE_BITS, digit_span
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import GRADIENT_BITS, TrainingBatch
+from concord.train.npu.batch import GRADIENT_BITS, OperationSteps, TrainingBatch
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedProduct
@@ -21,7 +21,6 @@ from concord.train.npu.plan import (
     ProductMemory,
     digits_of,
 )
-from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, GradientTiles, Held
 from concord.train.npu.update import UpdateSteps
 

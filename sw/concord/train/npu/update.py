@@ -124,32 +124,24 @@ class UpdateSteps:
         """The new momentum: where it lies, and its register."""
         changes = self._changes(parameter)
         velocity = VectorPlace(Mem.WIDE, parameter.at(self.memory.velocity(parameter.place), 2))
-        self._scaled(parameter, changes, parameter.change, parameter.registers.mean, TrainingFactor.MEAN, changes)
-        writer, register, old = self.writer, parameter.registers.velocity, self._scaled_register
+        writer, mean = self.writer, parameter.registers.mean
+        writer.scaled(parameter.loops, changes, parameter.change, mean, TrainingFactor.MEAN, changes)
+        register, old = parameter.registers.velocity, self._scaled_register
         writer.step(Op.T_SCALE, old, register, factor=TrainingFactor.MOMENTUM)
         writer.step(Op.T_FIT, old, old, bits=WIDE_BITS, place=0)
-        writer.step(Op.T_ADD, register, old, y=parameter.registers.mean)
+        writer.step(Op.T_ADD, register, old, y=mean)
         self._sum(parameter, velocity, TrainingFactor.MOMENTUM, changes, register, velocity)
         return velocity, register
 
     def _with_decay(self, parameter: UpdatedParameter, source: VectorPlace, register: int) -> None:
         """The update and what decay adds to it, at the changes."""
         changes, scaled, decay = self._changes(parameter), self._scaled_register, self._decay_register
-        self._scaled(parameter, source, register, scaled, TrainingFactor.CHANGE, changes)
         writer = self.writer
+        writer.scaled(parameter.loops, source, register, scaled, TrainingFactor.CHANGE, changes)
         writer.step(Op.T_SCALE, decay, parameter.registers.value, factor=TrainingFactor.DECAY)
         writer.step(Op.T_FIT, decay, decay, bits=WIDE_BITS, place=0)
         writer.step(Op.T_ADD, scaled, decay, y=scaled)
         self._sum(parameter, self._weights(parameter), TrainingFactor.DECAY, changes, scaled, changes)
-
-    def _scaled(
-        self, parameter: UpdatedParameter, source: VectorPlace, register: int, result: int, factor: int,
-        place: VectorPlace,
-    ) -> None:  # fmt: skip
-        """A tensor times a factor, an intermediate."""
-        self.writer.step(Op.T_SCALE, result, register, factor=factor)
-        self.writer.step(Op.T_FIT, result, result, bits=WIDE_BITS, place=1)
-        self.writer.chain(parameter.loops, source, vectors=place, scale=1, factor=factor, round1=1)
 
     def _sum(
         self, parameter: UpdatedParameter, source: VectorPlace, factor: int, operand: VectorPlace, register: int,
