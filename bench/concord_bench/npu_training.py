@@ -98,7 +98,7 @@ def step_figures(network: str, *, momentum: bool, loss: str = "cross_entropy") -
         (_, sent, received), starts = device.counts, len(device.starts)
         trainer.step()
         _, all_sent, all_received = device.counts
-        space, (forward, backward) = trainer.memory.workspace, device.starts[starts:]
+        space, (forward, backward) = trainer.memory, device.starts[starts:]
         return StepFigures(
             forward,
             backward,

@@ -221,7 +221,7 @@ def phases_of(npu):
     constants = [Span(RegionId.NARROW, memory.units, config.native)]
     constants += [Span(RegionId.NARROW, place, -(-count // config.native)) for count, place in memory.ones.items()]
     constants += [Span(RegionId.NARROW, memory.zeros)] if memory.zeros else []
-    zeros = Span(RegionId.MATRIX, 0, memory.workspace.tiles.used * config.steps)
+    zeros = Span(RegionId.MATRIX, 0, memory.tiles.used * config.steps)
     state = [zeros, Span(RegionId.NARROW, 0, memory.state_words), Span(RegionId.FACTORS, 0, 8)]
     state += [Span(RegionId.WIDE, memory.accumulators, memory.state_words)]
     state += [Span(RegionId.WIDE, memory.velocities, 2 * memory.state_words)] if momentum else []

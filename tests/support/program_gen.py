@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from concord.image import Memories
-from concord.program import Address, Chain, Destination, Pad, Quant, Window
+from concord.program import Address, Chain, Pad, Quant, VectorPlace, Window
 from concord.program.builder import ProgramBuilder
 from concord.program.chains import MatrixWrite
 from concord.program.sliding import broken_rules
@@ -310,7 +310,7 @@ class _Generator:
             chain = replace(
                 probe,
                 source=Address(source["addr"], source["row"], source["inner"], source["outer"]),
-                destinations=(Destination(Mem.NARROW, address),),
+                destinations=(VectorPlace(Mem.NARROW, address),),
             )
             if place["reg"] == source["reg"] and not broken_rules(chain, self.config):
                 narrow = place
@@ -340,7 +340,7 @@ class _Generator:
             **self.state[Op.SET_ITERS],
             window=Window(**self.state[Op.SET_WINDOW]) if reduce else Window(),
             pad=Pad(**self.state[Op.SET_PAD]) if reduce else Pad(),
-            reduce=reduce, mode=mode, matrix=0, mfu_ops=(), destinations=(Destination(mem, Address(0)),), quant=Quant(),
+            reduce=reduce, mode=mode, matrix=0, mfu_ops=(), destinations=(VectorPlace(mem, Address(0)),), quant=Quant(),
             fresh=shape["cols"] if sliding else 0,
         )  # fmt: skip
         if reduce in (Op.V_MAX, Op.V_REDMAX) and not probe.inside().any(axis=2).all():

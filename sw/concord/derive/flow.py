@@ -27,7 +27,6 @@ from concord.image import Image, Memories
 from concord.program import Chain, Quant, trace
 from concord.program.access import VECTORS, Access, Segment
 from concord.program.flags import where_of
-from concord.program.integer_access import refuse_integers
 from concord.program.matrix_writes import row_words
 from concord.program.weights import ProductWeights, weights_key
 from concord.spec.config import NpuConfig
@@ -337,7 +336,7 @@ class _Run:
         run = trace(self.memories.program.tolist(), self.config, pc)
         if run.trap is not Trap.NONE:
             raise ValueError(f"program must end with halt, not trap with {run.trap.name} at {run.pc}")
-        refuse_integers(run, "be derived")
+        run.refuse_integers("be derived")
         noise = blocks.Noise(self.config.mfu_lanes)
         for chain in run.chains:
             taken = None

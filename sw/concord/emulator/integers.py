@@ -1,7 +1,7 @@
 """Integer chains, each executed as a whole with arrays (:mod:`concord.spec.integers`).
 
 A chain reads everything before it writes anything, and raises before it writes: no vector reads what another one
-writes (:mod:`concord.program.integer_access`).
+writes (:mod:`concord.program.access`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from concord.golden.lazy_update import Updated, lazy_update
 from concord.golden.rounding import round_shift
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
+from concord.program.access import both_words, broken_chain_rules
 from concord.program.chains import VECTOR_MASK, Index, Mask
-from concord.program.integer_access import broken_chain_rules, tile_row_words
 from concord.program.integers import IntegerChain, TensorStep
+from concord.program.matrix_writes import row_words
 from concord.spec.config import NpuConfig
 from concord.spec.integers import DIGIT_BITS, SUM_BITS, WIDE_BITS
 from concord.spec.isa import ACCUMULATOR_POINT, Mem
@@ -179,7 +180,7 @@ class IntegerUnit(IntegerMachine):
         Raises
         ------
         ValueError
-            If it breaks a rule of :func:`concord.program.integer_access.broken_chain_rules`, or multiplies tiles whose
+            If it breaks a rule of :func:`concord.program.access.broken_chain_rules`, or multiplies tiles whose
             exponent is not the least one.
         IntegerRangeError
             The trap; nothing was written then.
@@ -298,24 +299,19 @@ class IntegerUnit(IntegerMachine):
             stored = memories.matrix_exp[words] - config.wgt_exp_min
             memories.matrix_exp[words] = (stored & ~bits[:, None]) + config.wgt_exp_min
         if steps.to_row:
-            words, row = tile_row_words(access.tile_rows, config), access.tile_rows[:, None] % config.native
+            words, row = row_words(access.tile_rows, config), access.tile_rows[:, None] % config.native
             memories.matrix_mant[words, row] = results[:, 0].reshape(*words.shape, config.lanes)
             memories.matrix_exp[words, row] = config.wgt_exp_min
 
     def _write_wide(self, first: Index, values: Ints) -> None:
         """Wide integers ``[vectors, N]``; of a word that is written twice the latest value stays."""
         words = values.astype("<i4").view("<u2").reshape(len(values), 2, self.config.native)
-        self.memories.wide[_both(first)] = words
-
-
-def _both(first: Index) -> Index:
-    """The two words of wide integers ``[..., 2]``."""
-    return np.stack([first, first + 1], axis=-1)
+        self.memories.wide[both_words(first)] = words
 
 
 def wide_integers(memories: Memories, first: Index) -> Ints:
     """Wide integers ``[..., N]`` whose first words are at ``first``."""
-    words = memories.wide[_both(first)]
+    words = memories.wide[both_words(first)]
     return np.asarray(words.reshape(*first.shape, -1).astype("<u2").view("<i4"), dtype=np.int64)
 
 

@@ -26,7 +26,6 @@ from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
 from concord.program.chains import Index
-from concord.program.integer_access import refuse_integers
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
@@ -164,7 +163,7 @@ class Emulator:
         """
         if self.has_integers(pc):
             if self._watch is not None or self._after is not None:
-                refuse_integers(self._trace(pc), "be watched")
+                self._trace(pc).refuse_integers("be watched")
             return self._run_in_order(self._trace(pc))
         fast = self._load_rule.fast(1, self._count(pc))
         tiles = self._tiles([pc])
@@ -240,7 +239,7 @@ class Emulator:
             If a program has integer chains, or the inputs are not of one batch.
         """
         for phase in phases:
-            refuse_integers(self._trace(phase.pc), "be run in batches")
+            self._trace(phase.pc).refuse_integers("be run in batches")
         trapped = [k for k, phase in enumerate(phases) if self._trace(phase.pc).trap is not Trap.NONE]
         phases = phases[: min(trapped, default=len(phases)) + 1]
         sizes = {phase.inputs.batch for phase in phases if phase.inputs is not None}

@@ -11,8 +11,8 @@ from concord.emulator.integer_machine import IntegerMachine
 from concord.golden.integers import IntegerRangeError, moved
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
+from concord.program.access import broken_chain_rules
 from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address
-from concord.program.integer_access import broken_chain_rules
 from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, SUM_BITS, WIDE_BITS, digit_span
 from concord.spec.isa import ACCUMULATOR_POINT, Mem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +15,9 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat, Rounding
 from concord.spec.windows import tap_lanes
 from concord.utils.arrays import FloatArray
+
+#: Type of elements of vectors.
+Element = TypeVar("Element", bound=np.generic)
 
 
 def _up(count: int, unit: int) -> int:
@@ -186,11 +190,11 @@ def pack_depthwise(
     return to_integers(pack_words(config.matrix_row, mant=lanes.reshape(-1, config.lanes), exp=stored.reshape(-1)))
 
 
-def to_vectors(values: NDArray[np.uint16], config: NpuConfig) -> NDArray[np.uint16]:
-    """Split the last dimension into native vectors ``[vectors, N]``, padded with +0."""
+def to_vectors(values: NDArray[Element], config: NpuConfig) -> NDArray[Element]:
+    """Split the last dimension into native vectors ``[vectors, N]``, padded with zeros: patterns, or integers."""
     n = config.native
     lines = values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
-    padded = np.zeros((len(lines), _up(lines.shape[1], n) * n), dtype=np.uint16)
+    padded = np.zeros((len(lines), _up(lines.shape[1], n) * n), dtype=values.dtype)
     padded[:, : lines.shape[1]] = lines
     return padded.reshape(-1, n)
 
@@ -211,7 +215,7 @@ def pack_narrow(values: ArrayLike, config: NpuConfig) -> list[int]:
     return to_integers(pack_words(config.narrow_word, mant=block.mant, exp=block.exp))
 
 
-def from_vectors(vectors: NDArray[np.uint16], shape: tuple[int, ...], config: NpuConfig) -> NDArray[np.uint16]:
+def from_vectors(vectors: NDArray[Element], shape: tuple[int, ...], config: NpuConfig) -> NDArray[Element]:
     """Inverse of :func:`to_vectors`."""
     last = shape[-1] if shape else 1
     per_line = _up(last, config.native)

@@ -22,7 +22,6 @@ from concord.program import Chain, trace
 from concord.program.access import LOWEST, VECTORS, Access, depth
 from concord.program.chains import Quant
 from concord.program.flags import layer_of
-from concord.program.integer_access import refuse_integers
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX, SCALED_MAX, ExponentMode, Rounding
@@ -97,7 +96,7 @@ class Bounds:
                     port = image.port(part.port)
                     self._put(VECTORS[port.region], part.address, part.count, ranges[port.name])
                 run = trace(self.memories.program.tolist(), self.config, phase.pc)
-                refuse_integers(run, "have their sums bounded")
+                run.refuse_integers("have their sums bounded")
                 for chain in run.chains:
                     self._chain(chain)
 

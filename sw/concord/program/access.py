@@ -1,23 +1,33 @@
-"""Reads and writes of a chain: addresses in the vector memories, and the vectors that may go together."""
+"""Reads and writes of a chain: words of the memories by vector, and the vectors that may go together.
+
+A vector of an integer chain must not read what another vector of its chain writes: hardware reads ahead of what it
+writes. A vector may write where it reads itself, as an update does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from concord.program.chains import Address, Chain, Index
-from concord.program.matrix_writes import broken_write_rules
+from concord.program.chains import VECTOR_MASK, Address, Chain, Index
+from concord.program.integers import IntegerChain, broken_integer_rules
+from concord.program.matrix_writes import broken_write_rules, row_words
+from concord.program.rules import Broken
 from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
+from concord.spec.operations import IntegerSource
+from concord.spec.rules import ProgramRule
 
 #: Regions of the link by vector memory, and vector memories by region.
 REGIONS = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
 VECTORS = {region: mem for mem, region in REGIONS.items()}
+#: Words ``[vectors, words]`` by region; -1 stands for none.
+Words = Mapping[RegionId, Index]
 #: Offsets after the memory of a vector of zeros and of one of -inf, for what lies outside an image.
 ZERO, LOWEST = 0, 1
 
@@ -166,3 +176,120 @@ class Access:
                         latest[vector] = max(latest[vector], *(written.get(a, -1) for a in addresses[vector]))
                 written[target_address] = vector
         return latest
+
+
+# Integer chains ----------------------------------------------------------------------------------------------
+
+
+def words_read(chain: IntegerChain, config: NpuConfig, accumulators: int) -> Words:
+    """Words that an integer chain reads, by region ``[vectors, words]``; -1 in the place of taps outside the image.
+
+    ``accumulators``: from a word of weights to its accumulators, as the ``t_upd`` in front of it says.
+    """
+    if chain.kind is IntegerSource.PRODUCT:
+        inside = chain.inside()[:, :, None, None, :, None]
+        parts = [(RegionId.NARROW, np.where(inside, chain.source_taps(), -1))]
+        parts.append((RegionId.MATRIX, chain.tile_words(config)))
+    else:
+        parts = [_integers(chain, Mem.WIDE if chain.kind is IntegerSource.WIDE else Mem.NARROW, chain.source)]
+    if chain.with_operand:
+        parts.append(_integers(chain, chain.operand_mem, chain.operand))
+    if chain.steps.update:
+        parts.append((RegionId.WIDE, chain.addresses(chain.operand) + accumulators & VECTOR_MASK))
+    return _joined(parts, chain.vectors)
+
+
+def words_written(chain: IntegerChain, config: NpuConfig, accumulators: int) -> Words:
+    """Words that an integer chain writes, by region ``[vectors, words]``; of the matrix memory all that it writes a
+    part of.
+    """
+    steps, parts = chain.steps, list[tuple[RegionId, Index]]()
+    if steps.update:
+        parts.append(_integers(chain, Mem.NARROW, chain.operand))
+        parts.append((RegionId.WIDE, chain.addresses(chain.operand) + accumulators & VECTOR_MASK))
+    if steps.to_vector and chain.destination_mem is Mem.NARROW:
+        parts.append((RegionId.NARROW, chain.narrow_targets()))
+    elif steps.to_vector:
+        parts.append(_integers(chain, Mem.WIDE, chain.destination))
+    if steps.to_column:
+        parts.append((RegionId.MATRIX, chain.written_columns() // config.lanes))
+    if steps.to_row:
+        parts.append((RegionId.MATRIX, row_words(chain.written_tile_rows(), config)))
+    return _joined(parts, chain.vectors)
+
+
+def both_words(first: Index) -> Index:
+    """The two words ``[..., 2]`` of wide integers."""
+    return np.stack([first, first + 1], axis=-1)
+
+
+def _integers(chain: IntegerChain, mem: Mem, address: Address) -> tuple[RegionId, Index]:
+    """Words of vectors of narrow or wide integers."""
+    first = chain.addresses(address)
+    return (RegionId.NARROW, first) if mem is Mem.NARROW else (RegionId.WIDE, both_words(first))
+
+
+def _joined(parts: list[tuple[RegionId, Index]], vectors: int) -> Words:
+    """Words by region, all of a vector in a row."""
+    return {
+        region: np.concatenate([words.reshape(vectors, -1) for other, words in parts if other is region], axis=1)
+        for region in dict.fromkeys(region for region, _ in parts)
+    }
+
+
+def broken_chain_rules(chain: IntegerChain, config: NpuConfig, accumulators: int = 0) -> list[Broken]:
+    """All rules that an integer chain breaks; those between its vectors are looked at if it breaks none of the others.
+
+    Parameters
+    ----------
+    chain : IntegerChain
+    config : NpuConfig
+    accumulators : int
+        From a word of weights to its accumulators, as the latest ``t_upd`` says.
+    """
+    reads, writes = words_read(chain, config, accumulators), words_written(chain, config, accumulators)
+    depths = {REGIONS[mem]: depth(config, mem) for mem in (Mem.NARROW, Mem.WIDE)} | {
+        RegionId.MATRIX: config.matrix_depth
+    }
+    broken = broken_integer_rules(chain, config)
+    for region, words in depths.items():
+        used = [part[region] for part in (reads, writes) if region in part]
+        most = max((int(index.max()) for index in used), default=0)
+        if most >= words:
+            message = f"must stay below word {words} of the {region.name.lower()} memory, not touch {most}"
+            broken.append(Broken(ProgramRule.INTEGER_ADDRESSES, message))
+    if RegionId.MATRIX in writes and writes[RegionId.MATRIX].min() < 0:
+        message = "must not write columns or rows in front of the first tile"
+        broken.append(Broken(ProgramRule.FIRST_TILE, message))
+    if broken:
+        return broken
+    for region, words in depths.items():
+        if region in reads and region in writes:
+            broken += _overlap(reads[region], writes[region], words, region.name.lower())
+    return broken + _written_twice(chain, config)
+
+
+def _overlap(reads: Index, writes: Index, depth: int, name: str) -> list[Broken]:
+    """Words that a vector reads and another one writes."""
+    vectors = len(reads)
+    number = np.repeat(np.arange(vectors), writes.shape[1])
+    first, last = np.full(depth + 1, -1), np.full(depth + 1, -1)  # word -1, which nothing writes, is the one at the end
+    last[writes.ravel()] = number
+    first[writes.ravel()[::-1]] = number[::-1]
+    own = np.arange(vectors)[:, None]
+    wrong = (first[reads] >= 0) & ((first[reads] != own) | (last[reads] != own))
+    if not wrong.any():
+        return []
+    message = f"must not read {name} {int(reads[wrong].min())} in a vector, which another vector of it writes"
+    return [Broken(ProgramRule.OTHER_VECTORS, message)]
+
+
+def _written_twice(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
+    """Words of the matrix memory that are written as columns and as rows."""
+    if not (chain.steps.to_column and chain.steps.to_row):
+        return []
+    columns = chain.written_columns() // config.lanes
+    both = np.intersect1d(columns, row_words(chain.written_tile_rows(), config))
+    if not both.size:
+        return []
+    return [Broken(ProgramRule.COLUMNS_AND_ROWS, f"must not write matrix {int(both[0])} both as columns and as rows")]

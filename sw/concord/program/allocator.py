@@ -1,13 +1,14 @@
 """The memory map of one program: which name has which addresses in which memory, and what the constants are.
 
-Addresses are given from 0 upwards in the order of the calls. Nothing fails while memory is allocated.
-:meth:`Allocator.check` then reports everything that does not fit, with the largest allocations of every memory that
-overflows.
+Addresses are given from 0 upwards in the order of the calls; words that were given back come first. Nothing fails while
+memory is allocated. :meth:`Allocator.check` then reports everything that does not fit, with the largest allocations of
+every memory that overflows.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from concord.image import Image, MemorySegment, Phase, Port, PortRange, State
 from concord.image.packing import depthwise_words, matrix_words, pack_depthwise, pack_matrix, pack_narrow, pack_vectors
 from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
+from concord.spec.integers import TENSORS
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
 
@@ -64,8 +66,58 @@ class Allocation:
 
 
 @dataclass
+class MemorySpace:
+    """Words of a memory, or registers: the first ones that are free are taken, and may be given back.
+
+    Parameters
+    ----------
+    unit : int
+        Words of the memory for each that is counted here.
+
+    Members
+    -------
+    used : int
+        Most that are used at a time, from the first one on.
+    taken : int
+        How many are taken now.
+    """
+
+    unit: int = 1
+    used: int = 0
+    taken: int = 0
+    #: Neighbours that are taken: their number and their users, by the first of them.
+    _parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def take(self, count: int = 1) -> int:
+        """Take so many neighbours; the first of them."""
+        first = self.used if self.taken == self.used else 0
+        for start, (size, _) in sorted(self._parts.items()) if not first else ():
+            if start - first >= count:
+                break
+            first = start + size
+        self._parts[first] = count, 1
+        self.taken += count
+        self.used = max(self.used, first + count)
+        return first
+
+    def share(self, first: int, more: int = 1) -> int:
+        """Count one user more of what was taken, who will give it back."""
+        count, users = self._parts[first]
+        self._parts[first] = count, users + more
+        return first
+
+    def give_back(self, first: int) -> None:
+        """Count one user less of what was taken; without any it is free."""
+        self.share(first, -1)
+        count, users = self._parts[first]
+        if not users:
+            self.taken -= count
+            del self._parts[first]
+
+
+@dataclass
 class Allocator:
-    """Allocates words in the memories of ``config``, by name."""
+    """Allocates words in the memories of ``config``: by name, or for some time in one of its ``spaces``."""
 
     config: NpuConfig
     allocations: dict[str, Allocation] = field(default_factory=dict)
@@ -75,7 +127,7 @@ class Allocator:
     phases: list[Phase] = field(default_factory=list)
     segments: list[Callable[[], MemorySegment]] = field(default_factory=list)
     constants: dict[str, Span] = field(default_factory=dict)
-    _used: dict[RegionId, int] = field(default_factory=dict)
+    spaces: dict[RegionId, MemorySpace] = field(default_factory=lambda: defaultdict(MemorySpace))
 
     def __post_init__(self) -> None:
         self.tables = TableSet(self.config)
@@ -92,8 +144,7 @@ class Allocator:
         """Give ``count`` words of a memory to ``name`` and return the first address."""
         if name in self.allocations:
             raise ValueError(f"name must be new, not {name!r}")
-        addr = self._used.get(region, 0)
-        self._used[region] = addr + count
+        addr = self.spaces[region].take(count)
         self.allocations[name] = Allocation(name, region, addr, count, doc)
         return addr
 
@@ -290,7 +341,7 @@ class Allocator:
 
     def used(self, region: RegionId) -> int:
         """Words that are taken."""
-        return self._used.get(region, 0)
+        return self.spaces[region].used * self.spaces[region].unit
 
     def check(self, program_words: int = 0) -> None:
         """Raise :class:`CapacityError` with everything that does not fit."""
@@ -300,6 +351,7 @@ class Allocator:
             RegionId.MATRIX: ("matrix memory", config.matrix_depth, self.used(RegionId.MATRIX), "words"),
             RegionId.NARROW: ("narrow memory", config.narrow_depth, self.used(RegionId.NARROW), "vectors"),
             RegionId.WIDE: ("wide memory", config.wide_depth, self.used(RegionId.WIDE), "vectors"),
+            RegionId.TENSORS: ("register file", TENSORS, self.used(RegionId.TENSORS), "tensor registers"),
         }
         short = {region: memory for region, memory in memories.items() if memory[2] > memory[1]}
         if short:

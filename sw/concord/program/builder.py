@@ -49,6 +49,23 @@ class ProgramBuilder:
         self.stage: PipelineStage | None = None  #: of the latest instruction of an open chain
         self._source: int | None = None
         self._written: set[int] = set()
+        self.restart()
+
+    def restart(self) -> None:
+        """Take the state for that at the start of a run."""
+        self._state = {op: dict(values) for op, values in isa.INITIAL.items()}
+
+    def set(self, op: Op, **fields: int) -> None:
+        """Append an instruction that sets state, unless that is so already; fields left out stay as they are."""
+        known = self._state.get(op)
+        state = (known or {}) | fields
+        if state != known:
+            self.emit(op, **state)
+            self._state[op] = state
+
+    def forget(self, op: Op) -> None:
+        """Append the next instruction that sets this state, whatever it was before."""
+        self._state.pop(op, None)
 
     def __len__(self) -> int:
         return len(self._words)

@@ -40,6 +40,10 @@ class Address:
         return np.asarray(self.base + r * self.row + i * self.inner + o * self.outer, dtype=np.int64)
 
 
+#: The first word of a memory, for addresses that a chain does not use.
+ORIGIN = Address(0)
+
+
 @dataclass(frozen=True)
 class MatrixWrite:
     """Rows of tiles that vectors are written to: the first word of a tile, and rows counted from its first one."""
@@ -58,6 +62,12 @@ class Window:
     stride_x: int = 0
     dil_y: int = 1
     dil_x: int = 1
+
+    @classmethod
+    def over(cls, kernel: tuple[int, int], apart: tuple[int, int], line: int, column: int) -> Window:
+        """Window of ``kernel`` taps, so many positions ``apart``; rows are ``line``, columns ``column`` words apart."""
+        (kh, kw), (down, right) = kernel, apart
+        return cls(kh, kw, down * line, right * column, max(1, down), max(1, right))
 
     @property
     def taps(self) -> int:
@@ -133,34 +143,84 @@ class OperandRead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Destination:
-    """Memory and address of a result."""
+class VectorPlace:
+    """Vectors in a vector memory; for integer chains wide means wide integers."""
 
     mem: Mem
     address: Address
 
 
 @dataclass(frozen=True)
-class Chain:
-    """One chain as it is dispatched.
+class ChainLoops:
+    """Turns of the loops of a chain, of which ``rows`` is the innermost one."""
+
+    rows: int = 1
+    inner: int = 1
+    outer: int = 1
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Turns in the order of execution: outer, inner, rows."""
+        return self.outer, self.inner, self.rows
+
+    @property
+    def vectors(self) -> int:
+        """Number of result vectors."""
+        return self.outer * self.inner * self.rows
+
+    def numbers(self, address: Address) -> Index:
+        """Addresses ``[outer, inner, rows]``, not yet modulo anything."""
+        return address.over(*self.shape)
+
+    def addresses(self, address: Address) -> Index:
+        """Addresses ``[outer, inner, rows]`` in a vector memory, modulo 2**14."""
+        return self.numbers(address) & VECTOR_MASK
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorChain(ChainLoops):
+    """A chain of vectors, whatever its arithmetic.
 
     Parameters
     ----------
+    rows, inner, outer : int
+        Turns of its loops.
     pc : int
-        Address of its ``v_rd``, where its flags are collected.
-    mem, source : Mem, Address
-        Source memory and address.
-    rows, cols, inner, outer : int
-        Loop counts; ``cols`` is 1 unless there is a dense product.
+        Address of the word that begins it.
+    cols : int
+        Columns of a product; otherwise 1.
+    source : Address
+        Address of the source.
     window, pad : Window, Pad
         One tap that is inside unless there is a product or a maximum.
+    """
+
+    pc: int
+    cols: int = 1
+    source: Address
+    window: Window = Window()
+    pad: Pad = Pad()
+
+    def inside(self) -> Mask:
+        """True for taps ``[outer, inner, taps]`` inside the image."""
+        return taps_inside(self.window, self.pad, self.outer, self.inner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain(VectorChain):
+    """One chain of block floating point as it is dispatched; ``pc`` is that of its ``v_rd``, where flags are collected.
+
+    Parameters
+    ----------
+    mem : Mem
+        Source memory.
     reduce : Op or None
         ``MV_MUL``, ``V_MAX``, ``V_REDMAX`` or none.
     mode, matrix : MvMode, int
         Of the product: mode and first word in the matrix memory, address register included.
     mfu_ops : tuple of MfuOp
         Operations of the multifunction units, in order.
-    destinations : tuple of Destination
+    destinations : tuple of VectorPlace
         Up to two, of different memories.
     quant : Quant
         Conversion of a narrow destination, or of rows of the matrix memory.
@@ -172,34 +232,16 @@ class Chain:
         Rows of the matrix memory that it writes, if it does; there is no narrow destination then.
     """
 
-    pc: int
     mem: Mem
-    source: Address
-    rows: int
-    cols: int
-    inner: int
-    outer: int
-    window: Window
-    pad: Pad
     reduce: Op | None
     mode: MvMode
     matrix: int
     mfu_ops: tuple[MfuOp, ...]
-    destinations: tuple[Destination, ...]
+    destinations: tuple[VectorPlace, ...]
     quant: Quant
     scale: CodeScale | None = None
     fresh: int = 0
     into_matrix: MatrixWrite | None = None
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Loop counts in order: outer, inner, rows."""
-        return self.outer, self.inner, self.rows
-
-    @property
-    def vectors(self) -> int:
-        """Number of result vectors."""
-        return self.outer * self.inner * self.rows
 
     @property
     def dense(self) -> bool:
@@ -253,16 +295,12 @@ class Chain:
 
     # Addresses ---------------------------------------------------------------------------------
 
-    def addresses(self, address: Address) -> Index:
-        """Vector addresses ``[outer, inner, rows]`` of an operand or a destination."""
-        return np.asarray(self._linear(address) & VECTOR_MASK)
-
     def sources(self, config: NpuConfig) -> Index:
         """Source addresses ``[outer, inner, rows, taps, cols]``, those of taps outside the image included.
 
         The T rows of a group of a dense product share the vectors of the group's first row.
         """
-        first = self._linear(self.source)[:, :, self._first_rows(config)]
+        first = self.numbers(self.source)[:, :, self._first_rows(config)]
         ky, kx = (axis.ravel() for axis in np.mgrid[: self.window.kh, : self.window.kw])
         taps = ky * self.window.stride_y + kx * self.window.stride_x
         cols = np.arange(self.cols)
@@ -283,10 +321,6 @@ class Chain:
         """First row of the group of every row."""
         return np.arange(self.rows) // self.group(config) * self.group(config)
 
-    def inside(self) -> Mask:
-        """True for taps ``[outer, inner, taps]`` inside the image."""
-        return taps_inside(self.window, self.pad, self.outer, self.inner)
-
     def matrix_words(self, config: NpuConfig) -> Index:
         """Matrix addresses: ``[groups, taps, cols, N/L]`` of a dense, ``[rows, words]`` of a depthwise product."""
         taps = self.window.taps
@@ -302,7 +336,7 @@ class Chain:
         """Numbers ``[outer, inner, rows]`` of the rows of tiles that ``m_wr`` writes, counted from the first tile."""
         assert self.into_matrix is not None
         first = self.into_matrix.matrix // config.steps * config.rows
-        return np.asarray((first + self._linear(self.into_matrix.rows)) & ROW_MASK)
+        return np.asarray((first + self.numbers(self.into_matrix.rows)) & ROW_MASK)
 
     def tap_places(self, config: NpuConfig) -> tuple[Index, Index]:
         """Numbers of the words of all taps of a depthwise product in a row's, and the lanes of their weights."""
@@ -310,9 +344,6 @@ class Chain:
         if self.sliding:
             return np.zeros_like(taps), np.array(tap_lanes((self.window.kh, self.window.kw), config.lanes))
         return taps // config.lanes, taps % config.lanes
-
-    def _linear(self, address: Address) -> Index:
-        return address.over(self.outer, self.inner, self.rows)
 
     # What the counters add up ------------------------------------------------------------------
 

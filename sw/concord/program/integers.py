@@ -6,15 +6,16 @@ Vectors of a chain are numbered in the order of execution: axes ``[outer, inner,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Index, Mask, Pad, Window, taps_inside
+from concord.program.chains import MATRIX_MASK, ORIGIN, VECTOR_MASK, Address, Index, VectorChain
 from concord.program.rules import Broken, Check, broken_of
 from concord.spec import integers
 from concord.spec.config import NpuConfig
-from concord.spec.isa import Mem, Op
+from concord.spec.isa import FORMS, Mem, Op
 from concord.spec.operations import IntegerSource
 from concord.spec.rules import ProgramRule
 
@@ -97,19 +98,34 @@ class ChainSteps:
     to_row: int = 0
 
 
-@dataclass(frozen=True)
-class IntegerChain:
-    """One integer chain.
+#: Addresses of an integer chain: the word of each, the field of its base, and the word with its address register.
+PLACES = {
+    "source": (Op.I_SRC, "addr", Op.I_SRC),
+    "tiles": (Op.I_MAT, "matrix", Op.I_TAPS),
+    "operand": (Op.I_OPD, "addr", Op.I_OPD),
+    "destination": (Op.I_DST, "addr", Op.I_DST),
+    "columns": (Op.I_COL, "first", Op.I_PLANES),
+    "tile_rows": (Op.I_ROW, "first", Op.I_PLANES),
+}
+#: Strides of an address, each with the loop that it belongs to.
+_STRIDES = {"row": "rows", "inner": "inner", "outer": "outer"}
+
+
+def wide_strides(name: str, address: Address) -> list[str]:
+    """Strides of an address, one of :data:`PLACES`, that are beyond the range of its word."""
+    limits = FORMS[PLACES[name][0]].fields
+    return [axis for axis in _STRIDES if not limits[axis].low <= getattr(address, axis) <= limits[axis].high]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntegerChain(VectorChain):
+    """One integer chain; ``pc`` is that of its ``i_run``.
 
     Parameters
     ----------
-    pc : int
-        Address of its ``i_run``.
-    rows, cols, inner, outer : int
-        Loops, and columns of a product.
     kind : IntegerSource
         Of the source.
-    source, operand, destination : Address
+    operand, destination : Address
         In vector memories.
     operand_mem, destination_mem : Mem
         Which ones; wide means wide integers.
@@ -117,8 +133,6 @@ class IntegerChain:
         Words of the matrix memory.
     taps : ProductTaps
         Of a product.
-    window, pad : Window, Pad
-        Likewise.
     columns, tile_rows : Address
         Numbers of columns and rows of tiles that are written.
     planes : Planes
@@ -127,40 +141,82 @@ class IntegerChain:
         What is done.
     """
 
-    pc: int
-    rows: int
-    cols: int
-    inner: int
-    outer: int
     kind: IntegerSource
-    source: Address
-    operand: Address
-    operand_mem: Mem
-    destination: Address
-    destination_mem: Mem
-    tiles: Address
-    taps: ProductTaps
-    window: Window
-    pad: Pad
-    columns: Address
-    tile_rows: Address
-    planes: Planes
+    operand: Address = ORIGIN
+    operand_mem: Mem = Mem.WIDE
+    destination: Address = ORIGIN
+    destination_mem: Mem = Mem.WIDE
+    tiles: Address = ORIGIN
+    taps: ProductTaps = ProductTaps()
+    columns: Address = ORIGIN
+    tile_rows: Address = ORIGIN
+    planes: Planes = Planes()
     steps: ChainSteps
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Turns of the loops: ``outer, inner, rows``."""
-        return self.outer, self.inner, self.rows
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of the chain."""
-        return self.outer * self.inner * self.rows
 
     @property
     def with_operand(self) -> bool:
         """True if an operand is read."""
         return bool(self.steps.add or self.steps.mask or self.steps.update)
+
+    @property
+    def places(self) -> dict[str, Address]:
+        """Addresses that are read or written, by their names in :data:`PLACES`."""
+        steps = self.steps
+        used = {
+            "source": True,
+            "tiles": self.kind is IntegerSource.PRODUCT,
+            "operand": self.with_operand,
+            "destination": steps.to_vector,
+            "columns": steps.to_column,
+            "tile_rows": steps.to_row,
+        }
+        return {name: getattr(self, name) for name, use in used.items() if use}
+
+    def fields(self, name: str) -> dict[str, int]:
+        """Base and strides of an address, one of :data:`PLACES`, as fields of its word."""
+        op, base, _ = PLACES[name]
+        address: Address = getattr(self, name)
+        strides = {axis: getattr(address, axis) for axis in _STRIDES}
+        return {base: address.base % (1 << FORMS[op].fields[base].width)} | strides
+
+    def settings(self) -> dict[Op, dict[str, int]]:
+        """Words that set the chain up, in the order of a program, with the fields that it needs."""
+        product, steps = self.kind is IntegerSource.PRODUCT, self.steps
+        words: dict[Op, dict[str, int]] = {Op.SET_SHAPE: {"rows": self.rows}, Op.I_SRC: {"kind": int(self.kind)}}
+        if product:
+            words[Op.SET_SHAPE]["cols"] = self.cols
+            words |= {Op.I_MAT: {}, Op.I_TAPS: vars(self.taps)}
+            words |= {Op.SET_WINDOW: vars(self.window), Op.SET_PAD: vars(self.pad)}
+        words[Op.SET_ITERS] = {"inner": self.inner, "outer": self.outer}
+        words |= {Op.I_OPD: {"mem": int(self.operand_mem)}} if self.with_operand else {}
+        words |= {Op.I_DST: {"mem": int(self.destination_mem)}} if steps.to_vector else {}
+        for name in self.places:
+            op = PLACES[name][0]
+            words[op] = words.get(op, {}) | self.fields(name)
+        if steps.to_vector or steps.to_column or steps.to_row:
+            words[Op.I_PLANES] = vars(self.planes)
+        return words
+
+    def pieces(self) -> Iterator[IntegerChain]:
+        """Yields the chain or, where a stride is beyond the range of its word, chains for the turns of its loop."""
+        places = self.places
+        wide = {axis for name, address in places.items() for axis in wide_strides(name, address)}
+        if not wide:
+            yield self
+            return
+        axis = max(wide, key=list(_STRIDES).index)
+        loop, pad = _STRIDES[axis], self.pad
+        for turn in range(turns := getattr(self, loop)):
+            moved: dict[str, Any] = {loop: 1}
+            for name, at in places.items():
+                moved[name] = replace(at, base=at.base + turn * getattr(at, axis), **{axis: 0})
+            if pad.height and axis == "outer":
+                moved["pad"] = replace(pad, y0=pad.y0 + turn * pad.step_y)
+            elif pad.height and axis == "inner":
+                moved["pad"] = replace(pad, x0=pad.x0 + turn * pad.step_x)
+            elif axis == "row" and turn < turns - 1:
+                moved["steps"] = replace(self.steps, valid=0)
+            yield from replace(self, **moved).pieces()
 
     def product_steps(self, config: NpuConfig) -> int:
         """Tile steps of a vector; 0 if there is no product."""
@@ -181,49 +237,37 @@ class IntegerChain:
             matrix_writes=count * steps.to_column + config.steps * steps.to_row,
         )
 
-    def _numbers(self, address: Address) -> Index:
-        return address.over(*self.shape)
-
-    def addresses(self, address: Address) -> Index:
-        """Addresses in a vector memory ``[outer, inner, rows]``, modulo 2**14."""
-        return self._numbers(address) & VECTOR_MASK
-
     def source_taps(self) -> Index:
         """Addresses of the vectors of a product ``[outer, inner, rows, digits, taps, cols]``."""
         window, taps = self.window, self.taps
         p, t, c = np.ogrid[: taps.digits, : window.taps, : self.cols]
         more = t // window.kw * window.stride_y + t % window.kw * window.stride_x + c * taps.vector
         more = more + p * (0 if taps.of else taps.vector_digit)
-        return np.asarray((self._numbers(self.source)[..., None, None, None] + more) & VECTOR_MASK)
-
-    def inside(self) -> Mask:
-        """True for taps of a product inside the image ``[outer, inner, taps]``."""
-        return taps_inside(self.window, self.pad, self.outer, self.inner)
+        return np.asarray((self.numbers(self.source)[..., None, None, None] + more) & VECTOR_MASK)
 
     def tile_words(self, config: NpuConfig) -> Index:
         """Words of its tiles ``[outer, inner, rows, digits, taps, cols, N/L]``."""
         p, t, c, h = np.ogrid[: self.taps.digits, : self.window.taps, : self.cols, : config.steps]
         more = (t * self.cols + c) * self.taps.matrix + p * (self.taps.matrix_digit if self.taps.of else 0) + h
-        return np.asarray((self._numbers(self.tiles)[..., None, None, None, None] + more) & MATRIX_MASK)
+        return np.asarray((self.numbers(self.tiles)[..., None, None, None, None] + more) & MATRIX_MASK)
 
     def written_columns(self) -> Index:
         """Numbers of the columns that are written ``[outer, inner, rows, planes]``."""
-        return np.asarray(self._numbers(self.columns)[..., None] + np.arange(self.planes.count) * self.planes.col)
+        return np.asarray(self.numbers(self.columns)[..., None] + np.arange(self.planes.count) * self.planes.col)
 
     def written_tile_rows(self) -> Index:
         """Numbers of the rows of tiles that are written ``[outer, inner, rows]``."""
-        return self._numbers(self.tile_rows)
+        return self.numbers(self.tile_rows)
 
     def narrow_targets(self) -> Index:
         """Addresses of narrow results ``[outer, inner, rows, planes]``."""
         more = np.arange(self.planes.count) * self.planes.dst
-        return (self._numbers(self.destination)[..., None] + more) & VECTOR_MASK
+        return (self.numbers(self.destination)[..., None] + more) & VECTOR_MASK
 
 
 def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
-    """Rules that an integer chain breaks, but for those about what several of its vectors read and write."""
-    checks = (*_operand_rules(chain), *_result_rules(chain, config))
-    return broken_of(checks) + _outside(chain, config)
+    """Rules that an integer chain breaks, but for those about the words that it reads and writes."""
+    return broken_of((*_operand_rules(chain), *_result_rules(chain, config)))
 
 
 def _operand_rules(chain: IntegerChain) -> Iterator[Check]:
@@ -257,46 +301,6 @@ def _result_rules(chain: IntegerChain, config: NpuConfig) -> Iterator[Check]:
     yield ProgramRule.ROW_DIGITS, not steps.to_row or whole, "must write rows of tiles as a whole, not in digits"
     kept = not (steps.to_vector and chain.destination_mem is Mem.WIDE) or whole
     yield ProgramRule.WIDE_DIGITS, kept, "must write wide integers as a whole, not in digits"
-
-
-def _outside(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
-    """Addresses beyond the memories."""
-    steps, product = chain.steps, chain.kind is IntegerSource.PRODUCT
-    narrow: list[Index] = []
-    wide: list[Index] = []
-    matrix: list[Index] = []
-    if product:
-        reached = np.broadcast_to(chain.inside()[:, :, None, None, :, None], chain.source_taps().shape)
-        narrow.append(np.where(reached, chain.source_taps(), 0))
-        matrix.append(chain.tile_words(config))
-    elif chain.kind is IntegerSource.WIDE:
-        wide.append(chain.addresses(chain.source) + 1)
-    else:
-        narrow.append(chain.addresses(chain.source))
-    if chain.with_operand:
-        at = chain.addresses(chain.operand)
-        (narrow if chain.operand_mem is Mem.NARROW else wide).append(at if chain.operand_mem is Mem.NARROW else at + 1)
-    if steps.to_vector and chain.destination_mem is Mem.NARROW:
-        narrow.append(chain.narrow_targets())
-    elif steps.to_vector:
-        wide.append(chain.addresses(chain.destination) + 1)
-    if steps.to_column:
-        matrix.append(chain.written_columns() // config.lanes)
-    if steps.to_row:
-        matrix.append(chain.written_tile_rows() // config.native * config.steps + config.steps - 1)
-    depths = (
-        ("narrow", narrow, config.narrow_depth),
-        ("wide", wide, config.wide_depth),
-        ("matrix", matrix, config.matrix_depth),
-    )
-    beyond = [
-        (name, depth, most)
-        for name, used, depth in depths
-        if used and (most := max(int(a.max()) for a in used)) >= depth
-    ]
-    broken = [
-        Broken(ProgramRule.INTEGER_ADDRESSES, f"must stay below word {depth} of the {name} memory, not touch {most}")
-        for name, depth, most in beyond
-    ]
-    message = "must not write columns or rows in front of the first tile"
-    return broken + [Broken(ProgramRule.FIRST_TILE, message) for used in matrix if int(used.min()) < 0]
+    terms = chain.product_steps(config) // config.steps
+    message = f"must add up at most {config.max_terms} native products, not {terms}"
+    yield ProgramRule.INTEGER_TERMS, terms <= config.max_terms, message

@@ -17,14 +17,14 @@ from concord.program.chains import (
     Address,
     Chain,
     CodeScale,
-    Destination,
     MatrixWrite,
     MfuOp,
     Pad,
     Quant,
+    VectorPlace,
     Window,
 )
-from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
+from concord.program.integers import PLACES, ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
@@ -99,6 +99,18 @@ class Trace:
     def integers(self) -> tuple[IntegerItem, ...]:
         """Integer chains and tensor steps, in order."""
         return tuple(item for item in self.items if not isinstance(item, Chain))
+
+    def refuse_integers(self, purpose: str) -> None:
+        """``ValueError`` if there are integer chains or tensor steps, for what knows other chains alone.
+
+        ``purpose``: what cannot be done with such a program, such as ``"be derived"``.
+        """
+        if self.integers:
+            item = self.integers[0]
+            op = item.op if isinstance(item, TensorStep) else Op.I_RUN
+            raise ValueError(
+                f"programs must have no integer chains to {purpose}, not {op.name.lower()} at pc {item.pc}"
+            )
 
     @property
     def slides(self) -> bool:
@@ -214,34 +226,23 @@ class _Sequencer:
 
     def _integer_chain(self, values: dict[str, Any]) -> IntegerChain:
         state = self.state
-        shape, taps, planes = state[Op.SET_SHAPE], dict(state[Op.I_TAPS]), dict(state[Op.I_PLANES])
-        tiles, written = taps.pop("reg"), planes.pop("reg")
+        own: dict[str, Any] = {**state[Op.SET_SHAPE], **state[Op.SET_ITERS]}
+        for name, (op, base, register) in PLACES.items():
+            first, fields = state[op][base] + state[register]["reg"], state[op]
+            own[name] = Address(first, fields["row"], fields["inner"], fields["outer"])
+        taps, planes = ({n: v for n, v in state[op].items() if n != "reg"} for op in (Op.I_TAPS, Op.I_PLANES))
         return IntegerChain(
             pc=self.pc,
-            rows=shape["rows"],
-            cols=shape["cols"],
-            **{**state[Op.SET_ITERS], **self._integer_places()},
-            tiles=_moved(state[Op.I_MAT], "matrix", tiles),
+            **own,
+            kind=IntegerSource(state[Op.I_SRC]["kind"]),
+            operand_mem=Mem(state[Op.I_OPD]["mem"]),
+            destination_mem=Mem(state[Op.I_DST]["mem"]),
             taps=ProductTaps(**taps),
             window=Window(**state[Op.SET_WINDOW]),
             pad=Pad(**state[Op.SET_PAD]),
-            columns=_moved(state[Op.I_COL], "first", written),
-            tile_rows=_moved(state[Op.I_ROW], "first", written),
             planes=Planes(**planes),
             steps=ChainSteps(**values),
         )
-
-    def _integer_places(self) -> dict[str, Any]:
-        """Places that are read in the vector memories, and written there."""
-        source, operand, destination = (self.state[op] for op in (Op.I_SRC, Op.I_OPD, Op.I_DST))
-        return {
-            "kind": IntegerSource(source["kind"]),
-            "source": _moved(source, "addr", source["reg"]),
-            "operand": _moved(operand, "addr", operand["reg"]),
-            "operand_mem": Mem(operand["mem"]),
-            "destination": _moved(destination, "addr", destination["reg"]),
-            "destination_mem": Mem(destination["mem"]),
-        }
 
     def _end_loop(self) -> None:
         if not self.loops:
@@ -316,7 +317,7 @@ class _Sequencer:
                 if stage > PipelineStage.REDUCE and form.op is not Op.VV_SCALE
             ),
             destinations=tuple(
-                Destination(Mem(values["mem"]), self._address(values))
+                VectorPlace(Mem(values["mem"]), self._address(values))
                 for form, values, _ in self.collected
                 if form.op is Op.V_WR
             ),
@@ -343,11 +344,6 @@ class _Sequencer:
     def _address(self, values: dict[str, Any]) -> Address:
         base = (values["addr"] + self.aregs[values["reg"]]) & VECTOR_MASK
         return Address(base, values["row"], values["inner"], values["outer"])
-
-
-def _moved(values: dict[str, Any], base: str, offset: int) -> Address:
-    """An address of an integer chain, whose base has the given name, with the value of its address register."""
-    return Address(values[base] + offset, values["row"], values["inner"], values["outer"])
 
 
 def check_operation(word: int, config: NpuConfig) -> None:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.program.access import REGIONS
+from concord.program.access import REGIONS, broken_chain_rules, words_read, words_written
 from concord.program.assembler import describe
 from concord.program.chains import Chain, Index
-from concord.program.integer_access import broken_chain_rules, tile_row_words, words_read, words_written
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
@@ -232,7 +231,7 @@ class _Checker:
             self._write_columns(chain.pc, chain.written_columns().ravel())
         if steps.to_row:
             rows = chain.written_tile_rows()
-            self._write_matrix(chain.pc, tile_row_words(rows, config), rows[..., None] % config.native, of_data=False)
+            self._write_matrix(chain.pc, row_words(rows, config), rows[..., None] % config.native, of_data=False)
 
     def _reads(self, pc: int, reads: Mapping[RegionId, Index]) -> None:
         """Words that are read must have a value; -1 is none."""

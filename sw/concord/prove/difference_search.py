@@ -12,7 +12,6 @@ from concord.image import Image, Memories
 from concord.program import Address, Chain, trace
 from concord.program.access import REGIONS
 from concord.program.assembler import disassemble
-from concord.program.integer_access import refuse_integers
 from concord.prove.device_state import Sample, clear, lanes_of, run, show
 from concord.prove.facts import Difference
 from concord.spec import isa
@@ -122,7 +121,7 @@ class DifferenceSearch:
                 for device in self.devices:
                     device.write(ports[part.port].region, part.address, words)
             run = trace(self.program, self.config, phase.pc)
-            refuse_integers(run, "be searched for the chain that differs")
+            run.refuse_integers("be searched for the chain that differs")
             for chain in run.chains:
                 for device in self.devices:
                     device.write(RegionId.PROGRAM, 0, single_chain_program(chain))

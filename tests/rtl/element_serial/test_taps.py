@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from concord.program.chains import Address, Chain, Destination, Pad, Quant, Window
+from concord.program.chains import Address, Chain, Pad, Quant, VectorPlace, Window
 from concord.spec.isa import Mem, MvMode, Op
 from concord.spec.presets import UP5K
 from concord_rtl.element_serial.taps import TapLoops
@@ -31,7 +31,7 @@ def random_chain(rng):
         pc=0, mem=Mem.NARROW, source=address, rows=rng.randint(1, 3),
         cols=rng.randint(1, 3) if reduce is Op.MV_MUL and mode is MvMode.DENSE else 1,
         inner=rng.randint(1, 3), outer=rng.randint(1, 3), window=window, pad=pad, reduce=reduce, mode=mode,
-        matrix=rng.randint(0, 20), mfu_ops=(), destinations=(Destination(Mem.WIDE, address),), quant=Quant(),
+        matrix=rng.randint(0, 20), mfu_ops=(), destinations=(VectorPlace(Mem.WIDE, address),), quant=Quant(),
     )  # fmt: skip
 
 

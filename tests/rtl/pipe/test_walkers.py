@@ -10,7 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from concord.program.chains import Address, Chain, Destination, MfuOp, Pad, Quant, Window
+from concord.program.chains import Address, Chain, MfuOp, Pad, Quant, VectorPlace, Window
 from concord.spec.isa import Mem, MvMode, Op, PipelineStage
 from concord.spec.presets import TINY
 from concord_rtl.pipe.chain_walker import ChainWalker
@@ -123,7 +123,7 @@ def random_chain(rng):
         mode=mode,
         matrix=rng.randint(0, 20),
         mfu_ops=tuple(mfu_ops),
-        destinations=tuple(Destination(mem, address()) for mem in mems),
+        destinations=tuple(VectorPlace(mem, address()) for mem in mems),
         quant=Quant(),
     )
 

@@ -11,8 +11,8 @@ from concord.emulator.run import ended_by
 from concord.golden.integers import digits
 from concord.image import Memories
 from concord.program import Chain, Span, trace, verify
+from concord.program.access import broken_chain_rules
 from concord.program.assembler import assemble
-from concord.program.integer_access import broken_chain_rules
 from concord.program.integers import IntegerChain
 from concord.spec import docs
 from concord.spec.isa import Op, Trap
@@ -545,7 +545,7 @@ def test_a_run_begins_without_what_another_has_left():
         ),
         (
             "t_upd 0, 0, 505\ni_src wide\ni_opd narrow, 0, 8\ni_run 4, update=1, round1=1",
-            "must have its accumulators below word 512 of the wide memory, not at 513",
+            "must stay below word 512 of the wide memory, not touch 513",
         ),
         ("i_src narrow\ni_dst narrow\ni_run 4, relu=1, to_vector=1", ""),  # in place
     ],

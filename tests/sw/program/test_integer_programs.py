@@ -15,7 +15,6 @@ from concord.image.words import to_bytes
 from concord.overflow.intervals import Bounds
 from concord.program import Span, trace, verify, verify_phases
 from concord.program.assembler import assemble, disassemble
-from concord.program.integer_access import refuse_integers
 from concord.prove.difference_search import DifferenceSearch
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
@@ -57,9 +56,9 @@ def test_batches_are_refused():
 
 
 def test_others_refuse_by_name():
-    refuse_integers(trace(PLAIN, TRAIN_SMALL), "be derived")
+    trace(PLAIN, TRAIN_SMALL).refuse_integers("be derived")
     with pytest.raises(ValueError, match=r"^programs must have no integer chains to be derived, not i_run at pc 0$"):
-        refuse_integers(trace(assemble("i_run 4, peak=1\nhalt"), TRAIN_SMALL), "be derived")
+        trace(assemble("i_run 4, peak=1\nhalt"), TRAIN_SMALL).refuse_integers("be derived")
 
 
 def test_what_knows_chains_alone_refuses_images():

@@ -185,6 +185,6 @@ def test_gradients_that_no_chain_reaches_are_refused():
     samples = Samples(np.zeros((2, 3, 40, 40)), np.zeros(2, np.int64))
     layers = [{"op": "depthwise"}, {"op": "global_average"}, {"op": "dense", "outputs": 2}]
     with pytest.raises(
-        ValueError, match=r"smaller layers or batches: col of i_planes must be in -8192\.\.8191, not 23104"
+        ValueError, match=r"smaller layers or batches: in i_planes, col must be in -8192\.\.8191, not 23104"
     ):
         pair(Settings(1, 2), layers, (3, 40, 40), samples, config=LARGE)

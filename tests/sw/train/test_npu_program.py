@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 from concord.frontend import import_model
 from concord.functions import trainable
 from concord.host.emulated import EmulatedDevice
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
 from concord.program.verify import verify_phases
@@ -19,7 +19,7 @@ from concord.spec.presets import ECP5_85F_256
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
-from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter
 from concord.train.npu.plan import digits_of, planned
 from support.npu_training import LARGE, MLP, SHAPE, pair, phases_of, pointed, random_case, random_images, some_digits
 from support.train_digits import FORMATS
@@ -52,11 +52,10 @@ def test_programs_of_images_are_sound(seed):
 def test_everything_is_given_back(seed):
     layers, shape, samples, settings = random_images(seed)
     _, npu = pair(settings, layers, shape, samples, config=LARGE)
-    space = npu.memory.workspace
     momentum = bool(npu.optimiser.momentum.mant)
-    planned_space = planned(npu.memory.operations, npu.memory.sizes, LARGE, momentum).workspace
+    fresh = planned(npu.memory.operations, npu.memory.sizes, LARGE, momentum)
     for name in ("narrow", "wide", "tiles", "registers"):
-        assert getattr(space, name).taken == getattr(planned_space, name).taken, name
+        assert getattr(npu.memory, name).taken == getattr(fresh, name).taken, name
 
 
 def test_chains_have_the_least_interval():
@@ -199,32 +198,32 @@ def test_functions_by_table_are_refused_with_what_to_do(name):
 
 def test_memories_that_are_too_small_are_named():
     config = training_config().replace(narrow_depth=512, wide_depth=1024, matrix_depth=64)
-    with pytest.raises(ValueError, match=r"needs \d+ words of the narrow memory, not 512, \d+ words of the wide"):
+    with pytest.raises(ValueError, match=r"narrow memory has 512 vectors, but \d+ are needed; wide memory has"):
         pair(Settings(1, 32), config=config)
-    with pytest.raises(ValueError, match=r"needs \d+ words of the program memory, not 256"):
+    with pytest.raises(ValueError, match=r"program memory has 256 words, but \d+ are needed"):
         pair(Settings(1, 32), config=training_config().replace(program_depth=256))
 
 
 @pytest.mark.slow
 def test_what_fits_to_the_word_is_trained():
     _, npu = pair(Settings(1, 32))
-    space = npu.memory.workspace
+    space = npu.memory
     needed = {
         "narrow_depth": space.narrow.used, "wide_depth": space.wide.used,
         "matrix_depth": space.tiles.used * npu.device.config.steps, "program_depth": len(npu.program.words),
     }  # fmt: skip
     config = training_config()
     for name, words in needed.items():
-        with pytest.raises(ValueError, match=f"needs {words} words of the {name.removesuffix('_depth')} memory"):
+        with pytest.raises(ValueError, match=rf"{name.removesuffix('_depth')} memory has \d+ \w+, but {words} are"):
             pair(Settings(1, 32), config=config.replace(**{name: words // 2}))
 
 
 def test_tensor_registers_run_out():
     layers = [{"op": "dense", "outputs": 3}] * 9
     samples = Samples(np.zeros((4, 3)), np.zeros(4, np.int64))
-    with pytest.raises(ValueError, match=r"needs \d+ tensor registers, not 64"):
+    with pytest.raises(ValueError, match=r"register file has 64 tensor registers, but \d+ are needed"):
         pair(Settings(1, 4), layers, (3,), samples, config=CONFIG)
-    assert pair(Settings(1, 4), layers[:8], (3,), samples, config=CONFIG)[1].memory.workspace.registers.used <= 64
+    assert pair(Settings(1, 4), layers[:8], (3,), samples, config=CONFIG)[1].memory.registers.used <= 64
 
 
 def test_dense_programs_are_as_short_as_they_can_be():

@@ -11,6 +11,7 @@ from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
+from concord.program.chains import Window
 from concord.spec.isa import ADDR_REGS, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 
 
@@ -81,21 +82,6 @@ class Chains:
         self.dropped_rows: dict[Storage, int] = {}
         self.registers: dict[Storage, int] = {}
         self._matrices: dict[int, Hashable] = {}  # what those that programs write hold, by address
-        self.restart()
-
-    def restart(self) -> None:
-        """Take the state for that at the start of a run."""
-        self._state = {op: dict(values) for op, values in INITIAL.items()}
-
-    def set(self, op: Op, **values: int) -> None:
-        """Emit an instruction that sets state, unless that is so already."""
-        if self._state.get(op) != values:
-            self._state[op] = values
-            self.builder.emit(op, **values)
-
-    def forget(self, op: Op) -> None:
-        """Emit the next instruction that sets this state, whatever it was before."""
-        self._state.pop(op, None)
 
     def activation(self, spec: TableSpec) -> None:
         """Emit a table or, for ReLU alone, the instruction for it."""
@@ -110,9 +96,9 @@ class Chains:
             wide, narrow = self.plan.copy(storage, Mem.WIDE), self.plan.copy(storage, Mem.NARROW)
             if wide is None or narrow is None:
                 continue
-            self.set(Op.SET_SHAPE, rows=storage.tiles, cols=1)
-            self.set(Op.SET_ITERS, inner=storage.width, outer=height)
-            self.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
+            self.builder.set(Op.SET_SHAPE, rows=storage.tiles, cols=1)
+            self.builder.set(Op.SET_ITERS, inner=storage.width, outer=height)
+            self.builder.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
             for copy, chain in ((wide, self.builder.v_rd), (narrow, self.builder.v_wr)):
                 chain(int(copy.mem), copy.addr, row=1, inner=storage.tiles, outer=storage.width * storage.tiles)
 
@@ -131,8 +117,8 @@ class Chains:
         streamed, (_, width, tiles) = self.plan.streamed[index], self.plan.layer(index).out
         operand = streamed.operand
         assert operand.storage is not None
-        self.set(Op.SET_SHAPE, rows=tiles, cols=1)
-        self.set(Op.SET_ITERS, inner=width, outer=rows)
+        self.builder.set(Op.SET_SHAPE, rows=tiles, cols=1)
+        self.builder.set(Op.SET_ITERS, inner=width, outer=rows)
         addr = self.plan.addr(operand.storage, Mem.NARROW, operand.start) + y * operand.outer
         self.builder.v_rd(int(Mem.NARROW), addr, row=operand.row, inner=operand.inner, outer=operand.outer)
         self.builder.v_wr(int(Mem.WIDE), streamed.buffers[chunk % 2].addr, row=1, inner=tiles, outer=width * tiles)
@@ -152,8 +138,8 @@ class Chains:
         slide = self.data_section.slide(index)
         down = slide is not None and slide.down
         cols = layer.cols if dense else 1
-        self.set(Op.SET_SHAPE, rows=1 if slide else out[2], cols=slide.fresh if slide else cols)
-        self.set(Op.SET_ITERS, inner=rows if down else out[1], outer=out[1] if down else rows)
+        self.builder.set(Op.SET_SHAPE, rows=1 if slide else out[2], cols=slide.fresh if slide else cols)
+        self.builder.set(Op.SET_ITERS, inner=rows if down else out[1], outer=out[1] if down else rows)
         if layer.reduction is not Reduction.NONE:
             dropped, apart = self.dropped_rows.get(walk.storage), row_stride
             lost = None if dropped is None else max(0, dropped - layer.source.storage.rows_above)
@@ -164,7 +150,7 @@ class Chains:
         self.quant(layer)
         for step in layer.mfu_ops:
             if step.shift is not None:
-                self.set(Op.SET_SCALE, shift=step.shift)
+                self.builder.set(Op.SET_SCALE, shift=step.shift)
         addr %= 1 << VECTOR_ADDR_BITS
         row = 0 if dense and layer.stack == 1 else walk.row * cols
         steps = window.stride[1] * stride, window.stride[0] * row_stride
@@ -206,9 +192,9 @@ class Chains:
         below, pitch = self.oriented(frame, Mem.NARROW, frame.width * tiles)
         start = self.plan.addr(frame, Mem.NARROW, 0) + below - self.dropped_rows.get(frame, 0) * pitch
         self.quant(layer)
-        self.set(Op.SET_SHAPE, rows=tiles, cols=1)
+        self.builder.set(Op.SET_SHAPE, rows=tiles, cols=1)
         for outer, inner in border.boxes(y, rows):
-            self.set(Op.SET_ITERS, inner=len(inner), outer=len(outer))
+            self.builder.set(Op.SET_ITERS, inner=len(inner), outer=len(outer))
             self.builder.v_rd(int(Mem.NARROW), self.plan.constants[constant].addr)
             addr, reg = start + outer[0] * pitch + inner[0] * tiles, self.registers.get(frame, 0)
             steps = {"row": 1, "inner": inner.step * tiles, "outer": outer.step * pitch}
@@ -227,12 +213,12 @@ class Chains:
         whole, rest = divmod(layer.rows.count, height)
         used = layer.rows.used
         mask = None if used is None else self.data_section.constant(used)
-        self.set(Op.SET_SHAPE, rows=cols, cols=1)
-        self.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
+        self.builder.set(Op.SET_SHAPE, rows=cols, cols=1)
+        self.builder.set(Op.SET_QUANT, mode=0, exp=0, rounding=0)
 
         def write(start: int, rows: int, groups: int) -> None:
             """Groups of rows from the vectors of a position on."""
-            self.set(Op.SET_ITERS, inner=rows, outer=groups)
+            self.builder.set(Op.SET_ITERS, inner=rows, outer=groups)
             addr = first + start * walk.stride
             self.builder.v_rd(int(mem), addr, row=1, inner=walk.stride, outer=height * walk.stride)
             if mask is not None:
@@ -268,7 +254,7 @@ class Chains:
         """The exponent of what a layer writes narrow."""
         if self.plan.copy(layer.target, Mem.NARROW) is not None:
             exponent = self.formats.exponents.get(layer.tensor)
-            self.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
+            self.builder.set(Op.SET_QUANT, mode=int(exponent is not None), exp=exponent or 0, rounding=0)
 
     def oriented(self, storage: Storage, mem: Mem, row_stride: int) -> tuple[int, int]:
         """Place of the first row, from the lowest address of a tensor on, and the stride from row to row."""
@@ -290,9 +276,8 @@ class Chains:
         Rows and columns change places if windows move ``down`` in the inner loop.
         """
         (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
-        kernel = {"kh": kh, "kw": kw, "stride_y": dy * row_stride, "stride_x": dx * stride, "dil_y": dy, "dil_x": dx}
-        kernel |= {name: max(1, kernel[name]) for name in ("dil_y", "dil_x")}  # 0 only where no position is padding
-        self.set(Op.SET_WINDOW, **(_exchanged(kernel) if down else kernel))
+        kernel = vars(Window.over(window.kernel, window.dilation, row_stride, stride))
+        self.builder.set(Op.SET_WINDOW, **(_exchanged(kernel) if down else kernel))
         height, width = window.size[0] - (dropped or 0), window.size[1]
         top -= y * sy - (dropped or 0)
         last = (out[0] - 1) * sy + (kh - 1) * dy - top
@@ -302,9 +287,9 @@ class Chains:
         right = (out[1] - 1) * sx + (kw - 1) * dx - left >= width
         if window.size != (0, 0) and (top > 0 or left > 0 or below or right):
             pad = {"y0": -top, "x0": -left, "step_y": sy, "step_x": sx, "height": height, "width": width}
-            self.set(Op.SET_PAD, **(_exchanged(pad) if down else pad))
+            self.builder.set(Op.SET_PAD, **(_exchanged(pad) if down else pad))
         else:
-            self.set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
+            self.builder.set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
 
     def _mfu_op(
         self, mfu_op: MfuStep, y: int, out: tuple[int, int, int], buffer: Copy | None, tile: _Tile | None

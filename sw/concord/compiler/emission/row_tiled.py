@@ -155,7 +155,7 @@ class RowTiled:
     def _enter(self, tile: int, first: int) -> None:
         """Begin with the state at the start of a run."""
         tiles, tiling, chains = self.tiling.tiles, self.tiling, self.chains
-        chains.restart()
+        chains.builder.restart()
         chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (tiling.source, *tiling.sliding)}
         chains.dropped_rows |= {
             storage: tiles[tile][storage].new - tiles[first][storage].new for storage in tiling.whole
@@ -195,8 +195,8 @@ class RowTiled:
         size = row_vectors(storage)
         below, stride = self.chains.oriented(storage, mem, size)
         addr = self.plan.addr(storage, mem, 0) + below
-        self.chains.set(Op.SET_SHAPE, rows=1, cols=1)
-        self.chains.set(Op.SET_ITERS, inner=size, outer=rows)
+        self.chains.builder.set(Op.SET_SHAPE, rows=1, cols=1)
+        self.chains.builder.set(Op.SET_ITERS, inner=size, outer=rows)
         if mem is Mem.NARROW:
             self.chains.quant(maker)
         source = addr + (first - self.tiling.tiles[tile][storage].start) * stride

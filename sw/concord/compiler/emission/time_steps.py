@@ -22,10 +22,9 @@ class StepBlock:
 
     def run(self) -> None:
         """The whole block."""
-        block, cell = self.block, self.block.cell
-        chains, builder = self.chains, self.builder
+        block, cell, builder = self.block, self.block.cell, self.builder
         for op in (Op.SET_WINDOW, Op.SET_PAD, Op.SET_ITERS, Op.SET_QUANT):
-            chains.set(op, **INITIAL[op])
+            builder.set(op, **INITIAL[op])
         self._initial_states()
         builder.set_addr(X_REG, 0)
         builder.set_addr(STATE_REG, 0)
@@ -37,12 +36,12 @@ class StepBlock:
             self._step(last=False)
             builder.end_loop()
             # In the loop the state before an instruction is also what its end leaves.
-            chains.forget(Op.SET_SHAPE)
+            builder.forget(Op.SET_SHAPE)
         self._step(last=True)
 
     def _step(self, last: bool) -> None:
         cell = self.block.cell
-        self.chains.forget(Op.SET_SHAPE)
+        self.builder.forget(Op.SET_SHAPE)
         for chain in cell.first(self):
             chain()
         independent = [] if last else cell.independent(self)
@@ -123,7 +122,7 @@ class StepBlock:
     # Places ------------------------------------------------------------------------------------
 
     def _shape(self, cols: int) -> None:
-        self.chains.set(Op.SET_SHAPE, rows=self.block.tiles, cols=cols)
+        self.builder.set(Op.SET_SHAPE, rows=self.block.tiles, cols=cols)
 
     def _operand(self, op: Op, name: str) -> StepBlock:
         if name == "inner_h" or name.startswith("peephole_"):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
-from concord.program.chains import Address
+from concord.program.allocator import MemorySpace
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.config import NpuConfig
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
-from concord.train.npu.chains import ChainLoops, ChainWriter, ProductSource, VectorPlace
+from concord.train.npu.chains import ChainWriter, ProductSource
 from concord.train.npu.features import Features
-from concord.train.npu.operations import TrainedProduct
+from concord.train.npu.operations import TrainedOperation, TrainedProduct
 from concord.train.npu.plan import WIDE_TOP, TrainingMemory
 from concord.train.npu.tensors import Gradient, Held
-from concord.train.npu.workspace import MemorySpace
+from concord.train.npu.update import UpdateSteps
 
+Kind = TypeVar("Kind", bound=TrainedOperation)
 _FORMATS = TrainingFormats()
 ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
 
@@ -84,7 +87,7 @@ class TrainingBatch:
     def new(self, features: Features, mem: Mem, word: int = 0) -> Held:
         """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers."""
         each = word or (1 if mem is Mem.NARROW else 2)
-        space = self.memory.workspace
+        space = self.memory
         first = self._space(mem).take(each * self.size * features.vectors(self.config.native))
         return Held(features, self.config.native, mem, each, first, space.registers.take())
 
@@ -98,11 +101,11 @@ class TrainingBatch:
         held.users -= 1
         if not held.users:
             self._space(held.mem).give_back(held.first)
-            self.memory.workspace.registers.give_back(held.register)
+            self.memory.registers.give_back(held.register)
 
     def share_register(self, held: Held) -> int:
         """The register of a tensor, for one more who will give it back."""
-        return self.memory.workspace.registers.share(held.register)
+        return self.memory.registers.share(held.register)
 
     def detach(self, held: Held) -> int:
         """Release a tensor but not its register, which is to be given back."""
@@ -111,7 +114,7 @@ class TrainingBatch:
         return register
 
     def _space(self, mem: Mem) -> MemorySpace:
-        return self.memory.workspace.narrow if mem is Mem.NARROW else self.memory.workspace.wide
+        return self.memory.narrow if mem is Mem.NARROW else self.memory.wide
 
     def loops(self, held: Held) -> ChainLoops:
         """Turns over all vectors of a tensor: tiles, and positions of all samples."""
@@ -152,7 +155,7 @@ class TrainingBatch:
         if product is not None:
             rows, points = self.memory.products[product.name].point_rows, self.points(product)
             loops = ChainLoops(rows, points)
-            result.rows = self.memory.workspace.tiles.take(rows * -(-points // self.config.native)), rows
+            result.rows = self.memory.tiles.take(rows * -(-points // self.config.native)), rows
             tile_rows = self.point_numbers(points, result.rows[0])
         self.writer.chain(
             loops, source.every(loops.rows), vectors=result.every(loops.rows), tile_rows=tile_rows, round1=1,
@@ -170,7 +173,7 @@ class TrainingBatch:
 
     def transpose_waiting(self) -> None:
         """Transpose inputs of products, those side by side in one chain, and give their tiles back."""
-        space, chains = self.memory.workspace, list[Transposition]()
+        space, chains = self.memory, list[Transposition]()
         following: tuple[int, ...] = ()
         for part in self.waiting:
             tiles = part.rows * -(-part.points // self.config.native)
@@ -256,12 +259,10 @@ class TrainingBatch:
         result, loops = self.new(first.features, Mem.WIDE), self.loops(first)
         source, operand = first.every(loops.rows), second.every(loops.rows)
         writer.step(Op.T_ADD, result.register, registers[0], y=registers[1])
-        writer.chain(loops, source, operand=operand, add=1, peak=1, tensor=result.register)
-        writer.step(Op.T_FIT, result.register, result.register, bits=WIDE_BITS, place=1)
-        writer.chain(loops, source, operand=operand, vectors=result.every(loops.rows), add=1, round1=1)
+        writer.rounded(loops, source, result.register, result.every(loops.rows), operand=operand, add=1)
         for held, register in zip((first, second), registers, strict=True):
             if register != held.register:
-                self.memory.workspace.registers.give_back(register)
+                self.memory.registers.give_back(register)
             self.release(held)
         return result
 
@@ -269,7 +270,7 @@ class TrainingBatch:
         """A register with the greatest magnitude of a tensor, not only a bound."""
         if held.exact:
             return held.register
-        register, loops = self.memory.workspace.registers.take(), self.loops(held)
+        register, loops = self.memory.registers.take(), self.loops(held)
         self.writer.step(Op.T_MUL, register, held.register, y=self.memory.unscaled)
         self.writer.chain(loops, held.every(loops.rows), peak=1, tensor=register)
         return register
@@ -284,3 +285,36 @@ class TrainingBatch:
             VectorPlace(Mem.NARROW, Address(self.memory.zeros)),
             vectors=VectorPlace(held.mem, Address(held.first, step, step * each)),
         )
+
+
+class OperationSteps(Generic[Kind]):
+    """Chains of an operation; keeps from the forward to the backward pass where tensors lie.
+
+    Parameters
+    ----------
+    batch : TrainingBatch
+        On its way.
+    step : TrainedOperation
+        What is computed.
+    updates : UpdateSteps
+        Of parameters.
+    """
+
+    def __init__(self, batch: TrainingBatch, step: Kind, updates: UpdateSteps):
+        self.batch, self.step, self.updates = batch, step, updates
+        self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
+
+    def forward(self) -> None:
+        """Write the forward pass, which makes the result."""
+        raise NotImplementedError
+
+    def backward(self, gradient: Gradient) -> None:
+        """Write the backward pass: the gradient of the result is released, those of inputs and parameters are made."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Release what was kept, where nobody asks for the gradient."""
+
+    def _in_range(self, register: int) -> None:
+        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
+        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)

@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from concord.program.builder import ProgramBuilder
-from concord.program.chains import MATRIX_MASK, VECTOR_MASK, Address, Pad, Window
-from concord.program.integers import IntegerChain, Planes, ProductTaps
+from concord.program.chains import ORIGIN, Address, ChainLoops, Pad, VectorPlace, Window
+from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps
 from concord.program.trace import trace
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode
-from concord.spec.integers import TENSORS
+from concord.spec.integers import TENSORS, WIDE_BITS
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.operations import IntegerSource
 
-#: Fields of the strides of addresses, in the order of :class:`ChainLoops`.
-_AXES = ("row", "inner", "outer")
 #: Fields with numbers of tensor registers.
 _REGISTERS = ("z", "x", "y", "tensor")
-
-
-@dataclass(frozen=True)
-class VectorPlace:
-    """Vectors in a vector memory; wide means wide integers."""
-
-    mem: Mem
-    address: Address
-
-
-@dataclass(frozen=True)
-class ChainLoops:
-    """Turns of the loops of a chain."""
-
-    rows: int = 1
-    inner: int = 1
-    outer: int = 1
 
 
 @dataclass(frozen=True)
 class ProductSource:
     """Narrow vectors times tiles: words of the matrix memory, columns and digits, and the window of the sum."""
 
-    vectors: Address
+    source: Address
     tiles: Address
     cols: int = 1
     taps: ProductTaps = field(default_factory=ProductTaps)
@@ -56,11 +38,13 @@ class ChainWriter:
 
     def __init__(self) -> None:
         self._builder = ProgramBuilder()
-        self._state: dict[Op, dict[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._builder)
 
     def begin(self) -> int:
         """Begin an entry, and return its address."""
-        self._state = {op: dict(values) for op, values in isa.INITIAL.items()}
+        self._builder.restart()
         return len(self._builder)
 
     def end(self) -> None:
@@ -95,74 +79,75 @@ class ChainWriter:
             If a chain that updates cannot be a single one, or a distance in a sum or between digits is too wide.
         """
         if isinstance(source, ProductSource):
-            places = {"source": (Op.I_SRC, source.vectors), "tiles": (Op.I_MAT, source.tiles)}
+            read: dict[str, Any] = {"kind": IntegerSource.PRODUCT, **vars(source)}
         else:
-            places = {"source": (Op.I_SRC, source.address)}
-        for name, op, place in (("operand", Op.I_OPD, operand), ("vectors", Op.I_DST, vectors)):
-            if place is not None:
-                places[name] = op, place.address
-        for name, op, numbers in (("columns", Op.I_COL, columns), ("tile_rows", Op.I_ROW, tile_rows)):
-            if numbers is not None:
-                places[name] = op, numbers
-        pieces = list(_pieces(loops, places))
-        if steps.get("update") and len(pieces) > 1:
+            wide = source.mem is Mem.WIDE
+            read = {"kind": IntegerSource.WIDE if wide else IntegerSource.NARROW, "source": source.address}
+        for name, place in (("operand", operand), ("destination", vectors)):
+            read |= {} if place is None else {name: place.address, f"{name}_mem": place.mem}
+        written = {"to_vector": vectors, "to_column": columns, "to_row": tile_rows}
+        flags = {flag: int(place is not None) for flag, place in written.items()}
+        own = {name: number % TENSORS if name in _REGISTERS else number for name, number in steps.items()}
+        chain = IntegerChain(
+            pc=len(self._builder),
+            **vars(loops),
+            **read,
+            columns=columns or ORIGIN,
+            tile_rows=tile_rows or ORIGIN,
+            planes=planes or Planes(),
+            steps=ChainSteps(1, **flags, **own),
+        )
+        pieces = list(chain.pieces())
+        if chain.steps.update and len(pieces) > 1:
             raise ValueError(
                 "training on the NPU needs smaller layers: their parameters are not within reach of a chain"
             )
         for piece in pieces:
-            last = loops.rows == piece.loops.rows or piece.first[0] == loops.rows - 1
-            own = steps if last or "valid" not in steps else steps | {"valid": 0}
-            self._piece(piece, source, operand, vectors, planes, own)
+            for op, fields in piece.settings().items():
+                self._set(op, fields)
+            self._builder.emit(Op.I_RUN, **vars(piece.steps))
+
+    def rounded(self, loops: ChainLoops, source: VectorPlace, register: int, place: VectorPlace, **chain: Any) -> None:
+        """Two chains for an intermediate: the first for its greatest magnitude, the second to round and write it."""
+        self.chain(loops, source, **chain, peak=1, tensor=register)
+        self.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
+        self.chain(loops, source, vectors=place, **chain, round1=1)
+
+    def scaled(
+        self, loops: ChainLoops, source: VectorPlace, register: int, result: int, factor: int, place: VectorPlace
+    ) -> None:
+        """A tensor times a factor, an intermediate; ``register`` and ``result`` are those of both."""
+        self.step(Op.T_SCALE, result, register, factor=factor)
+        self.step(Op.T_FIT, result, result, bits=WIDE_BITS, place=1)
+        self.chain(loops, source, vectors=place, scale=1, factor=factor, round1=1)
 
     def maximum(self, loops: ChainLoops, source: Address, destination: Address, window: Window) -> None:
         """The greatest of narrow integers in windows, a chain as of other networks."""
-        places = {"source": (Op.I_SRC, source), "vectors": (Op.I_DST, destination)}
-        for piece in _pieces(loops, places):
-            self._set(Op.SET_SHAPE, rows=piece.loops.rows, cols=1)
-            self._set(Op.SET_ITERS, inner=piece.loops.inner, outer=piece.loops.outer)
-            self._set(Op.SET_WINDOW, **vars(window))
-            self._set(Op.SET_PAD, **vars(Pad()))
-            self._set(Op.SET_QUANT, mode=int(ExponentMode.STATIC), exp=0)
-            self._builder.emit(Op.V_RD, mem=int(Mem.NARROW), **_strided(piece.places["source"], "addr", VECTOR_MASK))
+        copied = IntegerChain(
+            pc=len(self._builder),
+            **vars(loops),
+            kind=IntegerSource.NARROW,
+            source=source,
+            destination=destination,
+            steps=ChainSteps(1, to_vector=1),
+        )
+        for piece in copied.pieces():
+            self._set(Op.SET_SHAPE, {"rows": piece.rows, "cols": 1})
+            self._set(Op.SET_ITERS, {"inner": piece.inner, "outer": piece.outer})
+            self._set(Op.SET_WINDOW, vars(window))
+            self._set(Op.SET_PAD, vars(Pad()))
+            self._set(Op.SET_QUANT, {"mode": int(ExponentMode.STATIC), "exp": 0})
+            self._builder.emit(Op.V_RD, mem=int(Mem.NARROW), **piece.fields("source"))
             self._builder.emit(Op.V_MAX)
-            self._builder.emit(Op.V_WR, mem=int(Mem.NARROW), **_strided(piece.places["vectors"], "addr", VECTOR_MASK))
+            self._builder.emit(Op.V_WR, mem=int(Mem.NARROW), **piece.fields("destination"))
 
-    def within_reach(self, loops: ChainLoops, *numbers: Address) -> bool:
-        """True if columns or rows of tiles can be written by a single chain."""
-        places = {str(k): (Op.I_COL, address) for k, address in enumerate(numbers)}
-        return len(list(_pieces(loops, places))) == 1
-
-    def _piece(
-        self, piece: _Piece, source: VectorPlace | ProductSource, operand: VectorPlace | None,
-        vectors: VectorPlace | None, planes: Planes | None, steps: Mapping[str, int],
-    ) -> None:  # fmt: skip
-        """The words of one chain."""
-        loops, places = piece.loops, piece.places
-        begin = _strided(places["source"], "addr", VECTOR_MASK)
-        if isinstance(source, ProductSource):
-            self._set(Op.SET_SHAPE, rows=loops.rows, cols=source.cols)
-            self._set(Op.I_SRC, kind=int(IntegerSource.PRODUCT), **begin)
-            self._set(Op.I_MAT, **_strided(places["tiles"], "matrix", MATRIX_MASK))
-            self._set(Op.I_TAPS, **vars(source.taps))
-            self._set(Op.SET_WINDOW, **vars(source.window))
-            self._set(Op.SET_PAD, **vars(_moved_pad(source.pad, piece.first)))
-        else:
-            self._set(Op.SET_SHAPE, rows=loops.rows)
-            kind = IntegerSource.WIDE if source.mem is Mem.WIDE else IntegerSource.NARROW
-            self._set(Op.I_SRC, kind=int(kind), **begin)
-        self._set(Op.SET_ITERS, inner=loops.inner, outer=loops.outer)
-        for op, name, place in ((Op.I_OPD, "operand", operand), (Op.I_DST, "vectors", vectors)):
-            if place is not None:
-                self._set(op, mem=int(place.mem), **_strided(places[name], "addr", VECTOR_MASK))
-        for op, name in ((Op.I_COL, "columns"), (Op.I_ROW, "tile_rows")):
-            if name in places:
-                self._set(op, **_strided(places[name], "first", _NUMBER_MASK))
-        written = {"to_vector": "vectors", "to_column": "columns", "to_row": "tile_rows"}
-        if any(name in places for name in written.values()):
-            self._set(Op.I_PLANES, **vars(planes or Planes()))
-        flags = {flag: int(name in places) for flag, name in written.items()}
-        own = {name: number % TENSORS if name in _REGISTERS else number for name, number in steps.items()}
-        self._builder.emit(Op.I_RUN, interval=1, **flags, **own)
+    def _set(self, op: Op, fields: Mapping[str, int]) -> None:
+        """A word that sets state, unless that is so already."""
+        try:
+            self._builder.set(op, **fields)
+        except ValueError as error:
+            word = isa.FORMS[op].mnemonic
+            raise ValueError(f"training on the NPU needs smaller layers or batches: in {word}, {error}") from error
 
     def words(self, config: NpuConfig, starts: Sequence[int]) -> tuple[int, ...]:
         """The program, every chain with the least interval that it may have.
@@ -170,13 +155,9 @@ class ChainWriter:
         Raises
         ------
         ValueError
-            If the program is too long or traps, or if a sum has more terms than the NPU adds.
+            If the program traps, or if a sum has more terms than the NPU adds.
         """
         words = self._builder.words()
-        if len(words) > config.program_depth:
-            raise ValueError(
-                f"training on the NPU needs {len(words)} words of the program memory, not {config.program_depth}"
-            )
         for start in starts:
             run = trace(words, config, start)
             if run.trap is not Trap.NONE:
@@ -187,24 +168,6 @@ class ChainWriter:
                     form, values = isa.decode(words[chain.pc])
                     words[chain.pc] = isa.encode(form.op, **(values | {"interval": chain.least_interval(config)}))
         return tuple(words)
-
-    def _set(self, op: Op, **values: int) -> None:
-        state = self._state[op] | values
-        if state != self._state[op]:
-            _check_reach(op, state)
-            self._builder.emit(op, **state)
-            self._state[op] = state
-
-
-def _check_reach(op: Op, state: Mapping[str, int]) -> None:
-    form = isa.FORMS[op]
-    for name, value in state.items():
-        limits = form.fields[name]
-        if not limits.low <= value <= limits.high:
-            raise ValueError(
-                f"training on the NPU needs smaller layers or batches: {name} of {form.mnemonic} must be in "
-                f"{limits.low}..{limits.high}, not {value}"
-            )
 
 
 def _check_terms(chain: IntegerChain, config: NpuConfig) -> None:
@@ -218,60 +181,3 @@ def _check_terms(chain: IntegerChain, config: NpuConfig) -> None:
         raise ValueError(
             f"training on the NPU needs vectors of at most {most} cycles, not {cycles}: smaller layers or batches"
         )
-
-
-_NUMBER_MASK = (1 << isa.FORMS[Op.I_COL].fields["first"].width) - 1
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A chain in the place of a part of the turns of loops.
-
-    Parameters
-    ----------
-    loops : ChainLoops
-        Its turns.
-    places : dict
-        Its addresses.
-    first : tuple of int
-        Numbers of its first turn of rows, ``inner`` and ``outer``.
-    """
-
-    loops: ChainLoops
-    places: dict[str, Address]
-    first: tuple[int, int, int]
-
-
-def _pieces(loops: ChainLoops, places: Mapping[str, tuple[Op, Address]]) -> Iterator[_Piece]:
-    """Chains whose strides all fit the fields of the instructions that have them."""
-    turns = loops.rows, loops.inner, loops.outer
-    wide = [any(not _fits(op, axis, getattr(at, axis)) for op, at in places.values()) for axis in _AXES]
-    if not any(wide):
-        yield _Piece(loops, {name: at for name, (_, at) in places.items()}, (0, 0, 0))
-        return
-    number = max(k for k in range(3) if wide[k])
-    axis = _AXES[number]
-    for turn in range(turns[number]):
-        moved = {
-            name: (op, replace(at, base=at.base + turn * getattr(at, axis), **{axis: 0}))
-            for name, (op, at) in places.items()
-        }
-        for piece in _pieces(replace(loops, **{("rows", "inner", "outer")[number]: 1}), moved):
-            first = list(piece.first)
-            first[number] = turn
-            yield replace(piece, first=(first[0], first[1], first[2]))
-
-
-def _fits(op: Op, axis: str, stride: int) -> bool:
-    limits = isa.FORMS[op].fields[axis]
-    return limits.low <= stride <= limits.high
-
-
-def _moved_pad(pad: Pad, first: tuple[int, int, int]) -> Pad:
-    """The bounds of an image for a chain that begins at some turns of ``inner`` and ``outer``."""
-    _, inner, outer = first
-    return replace(pad, y0=pad.y0 + outer * pad.step_y, x0=pad.x0 + inner * pad.step_x) if pad.height else pad
-
-
-def _strided(address: Address, base: str, mask: int) -> dict[str, int]:
-    return {base: address.base & mask, "row": address.row, "inner": address.inner, "outer": address.outer}

@@ -1,69 +1,45 @@
 """Depthwise convolutions on the NPU: products with diagonal tiles, and diagonals of products for their gradient.
 
-Lanes of tiles are samples (:mod:`concord.train.npu.sample_lanes`). Of the products of all channels of a tile with each
+Lanes of tiles are samples (:mod:`concord.train.npu.window_steps`). Of the products of all channels of a tile with each
 other only those of a channel with itself are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, digit_span
 from concord.spec.isa import DIGITS_MAX, Mem, Op
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
-from concord.train.npu.gradient_tiles import GradientTiles
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
-from concord.train.npu.product_inputs import ForwardProduct
-from concord.train.npu.sample_lanes import SampleInput, SampleSteps
-from concord.train.npu.tensors import Held
+from concord.train.npu.tensors import GradientTiles, Held
+from concord.train.npu.window_steps import SampleSteps
 
 #: Digits that the lower of two wide integers has of a sum.
 _LOWER_DIGITS = DIGITS_MAX - 1
 
 
-class DepthwiseInput(SampleInput):
-    """Windows over images of channels, each with its own kernel."""
-
-    def products(self, result: Held) -> Iterator[ForwardProduct]:
-        own, step, steps, window = self.own, self.step, self.config.steps, self.step.window
-        for c in range(own.input_tiles):
-            source = ProductSource(
-                self.x.image(c, window.place(0), window.strides).address,
-                Address((own.tiles + c) * steps),
-                taps=ProductTaps(matrix=own.output_tiles * steps),
-                window=window.chain_window(own.input_tiles, step.inputs.width),
-                pad=window.chain_pad(step.inputs, step.outputs),
-            )
-            yield ForwardProduct(self.batch.image_loops(step.outputs), source, Address(own.bias + c), result.image(c))
-
-
 class DepthwiseSteps(SampleSteps):
     """A convolution of every channel with its own kernel."""
 
-    _input: DepthwiseInput
-
-    def _read_input(self) -> DepthwiseInput:
-        return DepthwiseInput(self.batch, self.own, self._shared_input())
+    def _window_product(self, o: int) -> ProductSource:
+        own, steps = self.own, self.config.steps
+        return self._windows(o, (own.tiles + o) * steps, 1, ProductTaps(matrix=own.output_tiles * steps))
 
     @property
     def _input_terms(self) -> int:
         return self.own.taps
 
-    def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
+    def _input_product(self, digits: Held, c: int) -> ProductSource:
         """Windows as of other convolutions; the taps of the tiles are read from the last to the first."""
-        own, step, steps, tiles = self.own, self.step, self.config.steps, self.own.output_tiles
+        own, steps, tiles = self.own, self.config.steps, self.own.output_tiles
         taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
-        for c in range(tiles):
-            last = own.tiles + (own.taps - 1) * tiles + c
-            source = self._windows_back(digits, c, Address(last * steps), 1, taps)
-            yield self.batch.image_loops(step.inputs), source, result.image(c)
+        return self._windows_back(digits, c, Address((own.tiles + (own.taps - 1) * tiles + c) * steps), 1, taps)
 
     # Gradients of the parameters ----------------------------------------------------------------------
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self._x.register)
         bound = tiles.top * MANTISSA_TOP * self.points
         if bound <= WIDE_TOP:
             self._gradient_of_whole_sums(tiles, changes, change, digits_of(bound))
@@ -73,7 +49,7 @@ class DepthwiseSteps(SampleSteps):
 
     def _gradient_of_whole_sums(self, tiles: GradientTiles, changes: int, change: int, count: int) -> None:
         """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
-        own, space = self.own, self.memory.workspace.tiles
+        own, space = self.own, self.memory.tiles
         first = space.take(own.weight_words * count)
         self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
         place = VectorPlace(Mem.WIDE, own.words(changes, 2))
@@ -98,7 +74,7 @@ class DepthwiseSteps(SampleSteps):
         each : int
             Digits of the gradient in a part.
         """
-        own, writer, space, native = self.own, self.writer, self.memory.workspace, self.config.native
+        own, writer, space, native = self.own, self.writer, self.memory, self.config.native
         starts = range(0, tiles.digits, each)
         zeros, last = starts[-1], len(starts) - 1
         part = DIGITS_MAX + zeros
@@ -131,24 +107,19 @@ class DepthwiseSteps(SampleSteps):
             The first tile, tiles of a word of the weights, and digits of a product.
         """
         own, native, kernel = self.own, self.config.native, self.step.window.kernel
-        vectors = self.memory.workspace.narrow.take(self._input.transposed_words)
-        met = self._input.taps_met(vectors)
+        vectors = self.memory.narrow.take(self.transposed_words)
         units = VectorPlace(Mem.NARROW, Address(self.memory.units, 1))
         tap = own.output_tiles * word * native
         for c in range(own.output_tiles):
-            self._input.transpose(c, vectors)
+            self.transpose(c, vectors)
             for place, digits in parts.items():
-                part, steps = tiles.part(digits), self.config.steps
-                words = Address((part.first + c * part.apart) * steps)
-                source = ProductSource(
-                    met.address, words, self.sample_tiles, part.taps(steps), met.window, met.pad
-                )  # fmt: skip
+                source = self.over_taps(vectors, tiles.part(digits), c)
                 columns = Address((first + c * word + place) * native, 1, tap, kernel[1] * tap)
                 self.writer.chain(
                     ChainLoops(own.lanes, *reversed(kernel)), source, operand=units, columns=columns,
                     planes=Planes(count, 0, native), mask=1,
                 )  # fmt: skip
-        self.memory.workspace.narrow.give_back(vectors)
+        self.memory.narrow.give_back(vectors)
 
     def _of_diagonals(self, first: int, word: int, digits: int, sums: int = 1, apart: int = 0) -> ProductSource:
         """Diagonals as words of the weights: digits of columns of tiles, of several sums some tiles apart."""

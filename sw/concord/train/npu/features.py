@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Shape
+from concord.image.packing import from_vectors, to_vectors
 from concord.program.chains import Pad, Window
-from concord.train.npu.words import Ints, rows_of, tiled
+from concord.spec.config import NpuConfig
+from concord.train.layers.windows import Geometry
+from concord.train.npu.words import Ints
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,15 @@ class Features:
         """Vectors of a sample."""
         return self.positions * self.tiles(native)
 
-    def pack(self, values: Any, native: int) -> Ints:
+    def pack(self, values: Any, config: NpuConfig) -> Ints:
         """Vectors of samples ``[samples, ...]`` whose elements are ``[C, H, W]``."""
         images = np.asarray(values).reshape(-1, self.channels, self.positions)
-        return tiled(images.swapaxes(1, 2).reshape(-1, self.channels), native)
+        return to_vectors(images.swapaxes(1, 2).astype(np.int64), config)
 
-    def unpack(self, vectors: Ints) -> Ints:
+    def unpack(self, vectors: Ints, config: NpuConfig) -> Ints:
         """Inverse of :meth:`pack`: ``[samples, C * H * W]``."""
-        images = rows_of(vectors, self.channels).reshape(-1, self.positions, self.channels)
+        samples = len(vectors) // self.vectors(config.native)
+        images = from_vectors(vectors, (samples, self.positions, self.channels), config)
         return np.ascontiguousarray(images.swapaxes(1, 2)).reshape(len(images), -1)
 
 
@@ -85,9 +89,9 @@ class WindowShape:
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @classmethod
-    def of(cls, kernel: Shape, attrs: dict[str, Any]) -> WindowShape:
-        """Window of a node over one or two axes."""
-        pads = tuple(attrs["pads"])
+    def of(cls, geometry: Geometry) -> WindowShape:
+        """Window of a layer over one or two axes."""
+        kernel, attrs, pads = geometry.kernel, geometry.attrs, tuple(geometry.attrs["pads"])
         if len(kernel) == 1:
             return cls((1, kernel[0]), (1, attrs["strides"][0]), (1, attrs["dilations"][0]), (0, pads[0], 0, pads[1]))
         return cls(tuple(kernel), tuple(attrs["strides"]), tuple(attrs["dilations"]), pads)  # type: ignore[arg-type]
@@ -96,12 +100,6 @@ class WindowShape:
     def taps(self) -> int:
         """Taps of a window."""
         return prod(self.kernel)
-
-    @property
-    def apart(self) -> bool:
-        """True if no element is in two windows."""
-        spans = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
-        return all(step >= span for step, span in zip(self.strides, spans, strict=True))
 
     def place(self, tap: int) -> tuple[int, int]:
         """Row and column of a tap of the first window, in the image without padding."""
@@ -116,8 +114,7 @@ class WindowShape:
 
     def chain_window(self, vectors: int, width: int) -> Window:
         """Window of a chain over images of a width with so many vectors a position."""
-        (kh, kw), (down, right) = self.kernel, self.dilations
-        return Window(kh, kw, down * width * vectors, right * vectors, down, right)
+        return Window.over(self.kernel, self.dilations, width * vectors, vectors)
 
     def chain_pad(self, inputs: Features, outputs: Features) -> Pad:
         """Bounds of a chain whose outer and inner loops are over rows and columns of the outputs."""
@@ -125,8 +122,7 @@ class WindowShape:
 
     def weight_window(self, outputs: Features, vectors: int, width: int) -> Window:
         """Window of a chain over what a tap meets, in images of a width with so many vectors a position."""
-        down, right = self.strides
-        return Window(outputs.height, outputs.width, down * width * vectors, right * vectors, down, right)
+        return Window.over((outputs.height, outputs.width), self.strides, width * vectors, vectors)
 
     def weight_pad(self, inputs: Features, outputs: Features) -> Pad:
         """The bounds of that, for loops over rows and columns of taps."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -240,34 +241,40 @@ class _Builder:
         back = tuple(name in self.asked for name in reads)
         if layer.parameters or any(back):
             self.asked.add(made)
-        inputs = self.features[reads[0]]
-        self.features[made] = inputs
-        shape = self.network.graph.shapes[made]
+        shapes, inputs = self.network.graph.shapes, self.features[reads[0]]
+        source, outputs = shapes[layer.inputs[0]], Features.of(shapes[made])
+        kind: type[TrainedOperation] = TrainedRelu
+        own: dict[str, Any] = {}
         match layer:
             case Conv():
                 self._check_images(layer, inputs)
-                outputs, window = Features.of(shape), WindowShape.of(layer.geometry.kernel, layer.geometry.attrs)
-                self._product(layer, layer.weight, layer.bias, window, (reads, made, inputs, outputs, back))
+                kind = TrainedDepthwise if layer.group > 1 else TrainedProduct
+                own = {"weight": layer.weight, "bias": layer.bias, "window": WindowShape.of(layer.geometry)}
             case Dense():
-                if prod(self.network.graph.shapes[layer.inputs[0]][:-1]) != 1:
-                    self.problems.append(
-                        f"products of vectors, not of {list(self.network.graph.shapes[layer.inputs[0]][1:])} as "
-                        f"{layer.name}"
-                    )
-                window = WindowShape((inputs.height, inputs.width))
-                outputs = Features(layer.weight.blocks.shape[0])
-                self._product(layer, layer.weight, layer.bias, window, (reads, made, inputs, outputs, back))
+                if prod(source[:-1]) != 1:
+                    self.problems.append(f"products of vectors, not of {list(source[1:])} as {layer.name}")
+                kind, outputs = TrainedProduct, Features(layer.weight.blocks.shape[0])
+                own = {"weight": layer.weight, "bias": layer.bias, "window": WindowShape((inputs.height, inputs.width))}
             case MaxPool() | AveragePool():
                 self._check_images(layer, inputs)
-                self._pool(layer, reads, made, back)
+                kind, own = TrainedMaximum, {"window": self._pool_window(layer, inputs, outputs)}
+                if isinstance(layer, AveragePool):
+                    numbers = np.unique(divisors(layer.node.attributes(AveragePoolAttributes), source[2:]))
+                    kind, own["factor"] = TrainedAverage, Dyadic.nearest(Fraction(1, int(numbers[0])))
             case Mean():
-                self._mean(layer, reads, made, back)
+                if Features.of(source) != inputs or [axis - 1 for axis in layer.axes] != list(range(2, len(source))):
+                    self.problems.append(f"means over all positions of images, not as {layer.name}")
+                kind, outputs = TrainedAverage, Features(inputs.channels)
+                own = {"window": WindowShape((inputs.height, inputs.width))}
+                own["factor"] = Dyadic.nearest(Fraction(1, inputs.positions))
             case Add():
                 if len({self.features[name] for name in reads}) > 1 or len(set(reads)) < len(reads):
                     self.problems.append(f"sums of two tensors with the same layout, not as {layer.name}")
-                self.steps.append(TrainedSum(layer.name, reads, made, inputs, inputs, back))
+                kind, outputs = TrainedSum, inputs
             case _:
-                self.steps.append(TrainedRelu(layer.name, reads, made, inputs, inputs, back))
+                outputs = inputs
+        self.features[made] = outputs
+        self.steps.append(kind(layer.name, reads, made, inputs, outputs, back, **own))
 
     def _check_images(self, layer: TrainableLayer, inputs: Features) -> None:
         """Windows go over images as they were made: what a Reshape has made of a tensor lies as before."""
@@ -284,40 +291,14 @@ class _Builder:
             self.problems.append(f"reshapes to vectors, not to {list(after[1:])} as {layer.name}")
         self.names[made] = read
 
-    def _product(
-        self, layer: Conv | Dense, weight: Parameter, bias: Parameter | None, window: WindowShape,
-        what: tuple[tuple[str, ...], str, Features, Features, tuple[bool, ...]],
-    ) -> None:  # fmt: skip
-        assert bias is not None  # a product has none in front of products with constants alone
-        self.features[what[1]] = what[3]
-        depthwise = isinstance(layer, Conv) and layer.group > 1
-        kind = TrainedDepthwise if depthwise else TrainedProduct
-        self.steps.append(kind(layer.name, *what, weight, bias, window))
-
-    def _pool(self, layer: MaxPool | AveragePool, reads: tuple[str, ...], made: str, back: tuple[bool, ...]) -> None:
-        inputs, outputs = self.features[reads[0]], Features.of(self.network.graph.shapes[made])
-        self.features[made] = outputs
-        window = WindowShape.of(layer.geometry.kernel, layer.geometry.attrs)
-        if not window.apart:
+    def _pool_window(self, layer: MaxPool | AveragePool, inputs: Features, outputs: Features) -> WindowShape:
+        """The window of a pooling."""
+        window = WindowShape.of(layer.geometry)
+        if not layer.geometry.apart:
             self.problems.append(f"windows of poolings that do not overlap, not as {layer.name}")
         if any(not window.inside(tap, inputs, outputs) for tap in range(window.taps)):
             self.problems.append(f"windows of poolings inside the image, not as {layer.name}")
-        if isinstance(layer, MaxPool):
-            self.steps.append(TrainedMaximum(layer.name, reads, made, inputs, outputs, back, window))
-            return
-        spatial = self.network.graph.shapes[layer.inputs[0]][2:]
-        numbers = np.unique(divisors(layer.node.attributes(AveragePoolAttributes), spatial))
-        factor = Dyadic.nearest(Fraction(1, int(numbers[0])))
-        self.steps.append(TrainedAverage(layer.name, reads, made, inputs, outputs, back, window, factor))
-
-    def _mean(self, layer: Mean, reads: tuple[str, ...], made: str, back: tuple[bool, ...]) -> None:
-        inputs, shape = self.features[reads[0]], self.network.graph.shapes[layer.inputs[0]]
-        if Features.of(shape) != inputs or [axis - 1 for axis in layer.axes] != list(range(2, len(shape))):
-            self.problems.append(f"means over all positions of images, not as {layer.name}")
-        outputs, window = Features(inputs.channels), WindowShape((inputs.height, inputs.width))
-        self.features[made] = outputs
-        factor = Dyadic.nearest(Fraction(1, inputs.positions))
-        self.steps.append(TrainedAverage(layer.name, reads, made, inputs, outputs, back, window, factor))
+        return window
 
     def _check(self) -> None:
         """Collect the problems of the network as a whole."""

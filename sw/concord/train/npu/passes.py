@@ -8,9 +8,10 @@ from typing import Any
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.softmax import PROBABILITY_POINT
-from concord.train.npu.batch import TrainingBatch
+from concord.train.npu.batch import OperationSteps, TrainingBatch
 from concord.train.npu.chains import ChainWriter
 from concord.train.npu.depthwise import DepthwiseSteps
+from concord.train.npu.flat_steps import FlatSteps, PackedSteps
 from concord.train.npu.operations import (
     TrainedAverage,
     TrainedDepthwise,
@@ -20,14 +21,13 @@ from concord.train.npu.operations import (
     TrainedRelu,
     TrainedSum,
 )
-from concord.train.npu.plan import WIDE_TOP, TrainingMemory, has_samples_as_lanes
+from concord.train.npu.plan import WIDE_TOP, TrainingMemory, has_samples_as_lanes, is_packed
 from concord.train.npu.pointwise import ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
 from concord.train.npu.products import DenseSteps
-from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
-from concord.train.npu.window_steps import WindowSteps
+from concord.train.npu.window_steps import PointWindowSteps, SampleWindowSteps
 
 #: Bounds of the gradients of losses.
 _TOPS = {"cross_entropy": 1 << PROBABILITY_POINT, "mse": WIDE_TOP}
@@ -43,9 +43,17 @@ _STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
 def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -> OperationSteps[Any]:
     """Writer of the chains of an operation."""
     if type(step) is TrainedProduct:
-        samples = has_samples_as_lanes(step, batch.size, batch.config)
-        return (WindowSteps if samples else DenseSteps)(batch, step, updates)
+        return _product_steps(batch, step)(batch, step, updates)
     return _STEPS[type(step)](batch, step, updates)
+
+
+def _product_steps(batch: TrainingBatch, step: TrainedProduct) -> type[DenseSteps]:
+    """The way that is shortest."""
+    if has_samples_as_lanes(step, batch.size, batch.config):
+        return SampleWindowSteps
+    if is_packed(step, batch.config.native):
+        return PackedSteps
+    return FlatSteps if step.flat else PointWindowSteps
 
 
 @dataclass(frozen=True)

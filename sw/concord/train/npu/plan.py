@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from concord.program.chains import Address
+from concord.program.allocator import Allocator, MemorySpace
+from concord.program.chains import Address, ChainLoops
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
 from concord.spec.isa import DIGITS_MAX
+from concord.spec.memmap import RegionId
 from concord.spec.training import TrainingFormats
-from concord.train.npu.chains import ChainLoops
 from concord.train.npu.features import Features
 from concord.train.npu.operations import (
     TrainedAverage,
@@ -26,7 +27,6 @@ from concord.train.npu.operations import (
     TrainingOperations,
 )
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
-from concord.train.npu.workspace import Workspace
 from concord.train.tensor import Dyadic
 
 #: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
@@ -35,6 +35,8 @@ WIDE_TOP = (1 << WIDE_BITS - 1) - 1
 GRADIENT_TOP, MANTISSA_TOP = _FORMATS.gradient.q_max, _FORMATS.weight.q_max
 #: Words of a gradient as products read it.
 GRADIENT_DIGITS = digits_of_bits(_FORMATS.gradient.bits)
+#: Memories whose words are taken and given back.
+_REGIONS = RegionId.NARROW, RegionId.WIDE, RegionId.MATRIX, RegionId.TENSORS
 
 
 def digits_of(top: int) -> int:
@@ -170,8 +172,10 @@ class TrainingMemory:
     operations : TrainingOperations
     sizes : tuple of int
         Samples of the batches that there are, the greatest first.
-    workspace : Workspace
-        What is free, and how much is used.
+    allocator : Allocator
+        Of the memories.
+    narrow, wide, tiles, registers : MemorySpace
+        Its spaces: words of vector memories, tiles of the matrix memory, and tensor registers.
     products : dict
         By the name of the operation.
     unscaled : int
@@ -196,7 +200,11 @@ class TrainingMemory:
 
     operations: TrainingOperations
     sizes: tuple[int, ...]
-    workspace: Workspace
+    allocator: Allocator
+    narrow: MemorySpace
+    wide: MemorySpace
+    tiles: MemorySpace
+    registers: MemorySpace
     products: dict[str, ProductMemory]
     unscaled: int
     state_words: int
@@ -212,7 +220,7 @@ class TrainingMemory:
     @property
     def packed_samples(self) -> ProductMemory | None:
         """The product whose windows are what the host writes in the place of samples; ``None``: samples as they are."""
-        step = _reader_of_windows(self.operations, self.workspace.config.native)
+        step = _reader_of_windows(self.operations, self.allocator.config.native)
         return None if step is None else self.products[step.name]
 
     @property
@@ -309,8 +317,9 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     ValueError
         If it has more averages than there are factor registers.
     """
-    space, native = Workspace(config), config.native
-    narrow, wide, tiles, registers = space.narrow, space.wide, space.tiles, space.registers
+    allocator, native = Allocator(config), config.native
+    allocator.spaces[RegionId.MATRIX] = MemorySpace(config.steps)
+    narrow, wide, tiles, registers = (allocator.spaces[region] for region in _REGIONS)
     unscaled = registers.take()
 
     def own() -> ParameterRegisters:
@@ -342,7 +351,11 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     return TrainingMemory(
         operations=operations,
         sizes=tuple(sizes),
-        workspace=space,
+        allocator=allocator,
+        narrow=narrow,
+        wide=wide,
+        tiles=tiles,
+        registers=registers,
         products=products,
         unscaled=unscaled,
         state_words=state_words,

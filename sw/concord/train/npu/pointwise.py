@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from concord.spec.isa import Mem
+from concord.train.npu.batch import OperationSteps
 from concord.train.npu.operations import TrainedRelu, TrainedSum
 from concord.train.npu.plan import GRADIENT_TOP
-from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from concord.program.chains import Address
-from concord.program.integers import ProductTaps
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import ACTIVATION_BITS, TrainingBatch
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.batch import ACTIVATION_BITS, OperationSteps, TrainingBatch
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.features import Features, WindowShape
 from concord.train.npu.operations import TrainedAverage, TrainedMaximum
 from concord.train.npu.plan import WIDE_TOP
 from concord.train.npu.registers import TrainingFactor
-from concord.train.npu.steps import OperationSteps
 from concord.train.npu.tensors import Gradient, Held
 
 
@@ -45,25 +44,18 @@ class AverageSteps(OperationSteps[TrainedAverage]):
         x = batch.activation(step.reads[0])
         result = batch.new(step.outputs, Mem.WIDE)
         factor, loops = self.memory.averages[step.factor], batch.loops(result)
-        tile = Address(self.memory.identity * self.config.steps)
-        window = step.window.chain_window(x.tiles, step.inputs.width)
+        tile, whole = self.memory.identity * self.config.steps, result.every(loops.rows)
         writer.step(Op.T_MUL, result.register, x.register, y=self.memory.unscaled)
         if step.outputs.positions == 1:
-            place = Address(x.first, 1, step.inputs.vectors(self.config.native))
-            writer.chain(
-                loops, ProductSource(place, tile, taps=ProductTaps(), window=window), vectors=result.every(loops.rows),
-                peak=1, tensor=result.register,
-            )  # fmt: skip
+            window = step.window.chain_window(x.tiles, step.inputs.width)
+            first = Address(x.first, 1, step.inputs.vectors(self.config.native))
+            products = [(loops, ProductSource(first, Address(tile), window=window), whole)]
         else:
-            for c in range(x.tiles):
-                source = ProductSource(x.image(c, (0, 0), step.window.strides).address, tile, window=window)
-                writer.chain(
-                    batch.image_loops(step.outputs), source, vectors=result.image(c), peak=1, tensor=result.register
-                )  # fmt: skip
-        place_of_all = result.every(loops.rows)
-        writer.step(Op.T_SCALE, result.register, result.register, factor=factor)
-        writer.step(Op.T_FIT, result.register, result.register, bits=WIDE_BITS, place=1)
-        writer.chain(loops, place_of_all, vectors=place_of_all, scale=1, factor=factor, round1=1)
+            images, windows = batch.image_loops(step.outputs), partial(x.windows, step.window, step.outputs)
+            products = [(images, windows(c, tile), result.image(c)) for c in range(x.tiles)]
+        for turns, source, place in products:
+            writer.chain(turns, source, vectors=place, peak=1, tensor=result.register)
+        writer.scaled(loops, whole, result.register, result.register, factor, whole)
         batch.made(step.makes, result)
 
     def backward(self, gradient: Gradient) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-from concord.program.chains import Address, Pad
+from concord.program.chains import Address, ChainLoops, Pad, VectorPlace
 from concord.program.integers import Planes, ProductTaps
 from concord.spec.integers import DIGIT_BITS, WIDE_BITS, digit_span
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import GRADIENT_BITS, TrainingBatch
-from concord.train.npu.chains import ChainLoops, ProductSource, VectorPlace
+from concord.train.npu.batch import GRADIENT_BITS, OperationSteps, TrainingBatch
+from concord.train.npu.chains import ProductSource
 from concord.train.npu.features import Features
-from concord.train.npu.gradient_tiles import GradientTiles
 from concord.train.npu.operations import TrainedProduct
 from concord.train.npu.plan import (
     GRADIENT_DIGITS,
@@ -22,10 +21,17 @@ from concord.train.npu.plan import (
     ProductMemory,
     digits_of,
 )
-from concord.train.npu.product_inputs import DenseInput, ProductInput, product_input
-from concord.train.npu.steps import OperationSteps
-from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.tensors import Gradient, GradientTiles, Held
 from concord.train.npu.update import UpdateSteps
+
+
+class ProductChain(NamedTuple):
+    """A chain of products: its loops and source, where its results go, and biases that are added."""
+
+    loops: ChainLoops
+    source: ProductSource
+    results: VectorPlace
+    bias: VectorPlace | None = None
 
 
 class ProductSteps(OperationSteps[TrainedProduct]):
@@ -51,23 +57,28 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 
     def forward(self) -> None:
         batch, step, writer = self.batch, self.step, self.writer
-        self._input = self._read_input()
+        self._x = self._read()
         result = batch.new(step.outputs, Mem.WIDE)
-        written = list(self._input.products(result))
-        writer.step(Op.T_MUL, result.register, self._input.register, y=self.own.weight_registers.value)
+        written = list(self._products(result))
+        writer.step(Op.T_MUL, result.register, self._x.register, y=self.own.weight_registers.value)
         writer.step(Op.T_BIAS, result.register, result.register, y=self.own.bias_registers.value)
-        for loops, source, bias, place in written:
-            writer.chain(
-                loops, source, operand=VectorPlace(Mem.NARROW, bias), vectors=place, add=1, peak=1,
-                tensor=result.register,
-            )  # fmt: skip
+        self._write(written, add=1, peak=1, tensor=result.register)
         self._in_range(result.register)
-        self._input.read()
         batch.made(step.makes, result)
 
-    def _shared_input(self) -> Held:
-        """The input as an activation, for one more who will release it."""
+    def _read(self) -> Held:
+        """The input as an activation, which is to be released."""
         return self.batch.share(self.batch.activation(self.step.reads[0]))
+
+    def _products(self, result: Held) -> Iterator[ProductChain]:
+        """Chains of the forward pass: over windows of images."""
+        for o in range(self.own.output_tiles):
+            loops, bias = self.batch.image_loops(self.step.outputs), VectorPlace(Mem.NARROW, Address(self.own.bias + o))
+            yield ProductChain(loops, self._window_product(o), result.image(o), bias)
+
+    def _windows(self, tile: int, words: int, cols: int, taps: ProductTaps) -> ProductSource:
+        """Windows over the input, as :meth:`concord.train.npu.tensors.Held.windows`."""
+        return self._x.windows(self.step.window, self.step.outputs, tile, words, cols, taps)
 
     # Backward -----------------------------------------------------------------------------------------
 
@@ -76,7 +87,7 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         if vectors is not None:
             self.batch.send(self.step.reads[0], self._input_gradient(vectors))
             self.batch.release(vectors)
-        space, change = self.memory.workspace, self.memory.workspace.registers.take()
+        space, change = self.memory, self.memory.registers.take()
         changes = space.wide.take(2 * self.own.weight_words)
         self._weight_gradient(tiles, changes, change)
         self.updates.weight(self.own, changes, change)
@@ -86,16 +97,16 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         space.registers.give_back(change)
         space.tiles.give_back(tiles.first)
         space.registers.give_back(tiles.register)
-        self._input.release()
+        self.forget()
 
     def forget(self) -> None:
-        self._input.release()
+        self.batch.release(self._x)
 
     def _digits(self, gradient: Gradient) -> tuple[GradientTiles, Held | None]:
         """The gradient, which is released: tiles for the weights, vectors for the product with them."""
-        batch, writer, registers = self.batch, self.writer, self.memory.workspace.registers
+        batch, writer, registers = self.batch, self.writer, self.memory.registers
         count, native, whole = digits_of(gradient.top), self.config.native, gradient.whole
-        first = self.memory.workspace.tiles.take(self.own.output_tiles * count * self.point_tiles)
+        first = self.memory.tiles.take(self.own.output_tiles * count * self.point_tiles)
         vectors = self._digit_vectors() if self.step.back[0] else None
         planes = Planes(count, 1, self.point_tiles * native)
         if gradient.mask is not None:
@@ -159,56 +170,50 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         result = batch.new(step.inputs, Mem.WIDE)
         self.writer.step(Op.T_MUL, result.register, digits.register, y=self.own.weight_registers.value)
         bound = GRADIENT_TOP * MANTISSA_TOP * self._input_terms
-        parts = list(self._input_products(digits, result))
-
-        def write(written: int = 0, **steps: Any) -> None:
-            for loops, source, place in parts:
-                self.writer.chain(loops, source, vectors=place if written else None, **steps)
-
-        self._intermediate(write, result.register, bound)
+        self._intermediate(lambda: self._input_products(digits, result), result.register, bound)
         return Gradient(result, min(bound, WIDE_TOP))
 
     def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
         self.writer.step(Op.T_MUL, change, tiles.register, y=self.memory.unscaled)
-        source, place = self._sums(tiles), VectorPlace(Mem.WIDE, Address(changes, 2))
+        place = VectorPlace(Mem.WIDE, Address(changes, 2))
+        sums = ProductChain(ChainLoops(rows=self.own.output_tiles), self._sums(tiles), place)
+        self._intermediate(lambda: [sums], change, tiles.top * self.points, own_exponent=False)
 
-        def write(written: int = 0, **steps: Any) -> None:
-            self.writer.chain(
-                ChainLoops(rows=self.own.output_tiles), source, vectors=place if written else None, **steps
-            )
-
-        self._intermediate(write, change, tiles.top * self.points, own_exponent=False)
-
-    def _intermediate(self, write: Callable[..., None], register: int, bound: int, own_exponent: bool = True) -> None:
+    def _intermediate(
+        self, chains: Callable[[], Iterable[ProductChain]], register: int, bound: int, own_exponent: bool = True
+    ) -> None:
         """Chains that make an intermediate; if it may have more bits than that, the greatest magnitude comes first.
 
         An exponent that is that of another tensor (``own_exponent`` false) is one of training.
         """
         if bound <= WIDE_TOP:
-            write(written=1, peak=1, tensor=register)
+            self._write(chains(), peak=1, tensor=register)
             if own_exponent:
                 self._in_range(register)
             return
-        write(peak=1, tensor=register)
+        self._write(chains(), written=False, peak=1, tensor=register)
         self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
-        write(written=1, round1=1)
+        self._write(chains(), round1=1)
+
+    def _write(self, chains: Iterable[ProductChain], written: bool = True, **steps: Any) -> None:
+        """Write chains, one after the other, with their results or without."""
+        for loops, source, results, bias in chains:
+            self.writer.chain(loops, source, operand=bias, vectors=results if written else None, **steps)
 
     def _joined(self, low: VectorPlace, high: VectorPlace, bits: int, change: int) -> None:
         """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first."""
-        writer, loops, register = self.writer, self.own.loops, self.memory.workspace.registers.take()
+        writer, loops, register = self.writer, self.own.loops, self.memory.registers.take()
         writer.step(Op.T_SET, register, exp=bits)
         writer.step(Op.T_MUL, register, register, y=change)
         writer.chain(loops, high, peak=1, tensor=register)
         writer.step(Op.T_BIAS, change, change, y=register)
-        writer.chain(loops, low, operand=high, add=1, peak=1, tensor=change)
-        writer.step(Op.T_FIT, change, change, bits=WIDE_BITS, place=1)
-        writer.chain(loops, low, operand=high, vectors=low, add=1, round1=1)
-        self.memory.workspace.registers.give_back(register)
+        writer.rounded(loops, low, change, low, operand=high, add=1)
+        self.memory.registers.give_back(register)
 
     # What kinds of products have of their own --------------------------------------------------------
 
-    def _read_input(self) -> ProductInput:
-        """The input, as it is read."""
+    def _window_product(self, o: int) -> ProductSource:
+        """Products of windows for a tile of outputs."""
         raise NotImplementedError
 
     @property
@@ -216,8 +221,15 @@ class ProductSteps(OperationSteps[TrainedProduct]):
         """Terms of a sum of the gradient of the input."""
         raise NotImplementedError
 
-    def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
+    def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
         """Chains that make the gradient of the input."""
+        for c in range(self.own.input_tiles):
+            yield ProductChain(
+                self.batch.image_loops(self.step.inputs), self._input_product(digits, c), result.image(c)
+            )
+
+    def _input_product(self, digits: Held, c: int) -> ProductSource:
+        """Products of windows over the gradient for a tile of inputs."""
         raise NotImplementedError
 
     def _windows_back(self, digits: Held, o: int, tiles: Address, cols: int, taps: ProductTaps) -> ProductSource:
@@ -249,50 +261,64 @@ class ProductSteps(OperationSteps[TrainedProduct]):
 class DenseSteps(ProductSteps):
     """A product in which every output reads all inputs of its window."""
 
-    _input: DenseInput
-
-    def _read_input(self) -> DenseInput:
-        return product_input(self.batch, self.own, self._shared_input())
+    def _window_product(self, o: int) -> ProductSource:
+        own, steps = self.own, self.config.steps
+        first = (own.tiles + o * own.taps * own.input_tiles) * steps
+        return self._windows(0, first, own.input_tiles, ProductTaps(vector=1, matrix=steps))
 
     @property
     def _input_terms(self) -> int:
         return self.step.outputs.channels * (1 if self.step.flat else self.step.window.taps)
 
-    def _input_products(self, digits: Held, result: Held) -> Iterator[tuple[ChainLoops, ProductSource, VectorPlace]]:
-        own, step, steps, count = self.own, self.step, self.config.steps, GRADIENT_DIGITS
-        assert own.transposed_tiles is not None
-        first = own.transposed_tiles * steps
-        if step.flat:
-            rows = self.own.point_rows
-            taps = ProductTaps(vector=count, vector_digit=1, matrix=rows * steps, digits=count)
-            source = ProductSource(
-                Address(digits.first, 0, count * own.output_tiles), Address(first, steps), own.output_tiles, taps
-            )
-            yield ChainLoops(rows, self.points), source, result.every(rows)
+    def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
+        own, rows, count = self.own, self.own.point_rows, GRADIENT_DIGITS
+        if not self.step.flat:
+            yield from super()._input_products(digits, result)
             return
-        taps = ProductTaps(vector=count, vector_digit=1, matrix=own.input_tiles * steps, digits=count)
-        for c in range(own.input_tiles):
-            source = self._windows_back(digits, 0, Address(first + c * steps), own.output_tiles, taps)
-            yield self.batch.image_loops(step.inputs), source, result.image(c)
+        source = ProductSource(
+            Address(digits.first, 0, count * own.output_tiles),
+            self._transposed(0, 1),
+            own.output_tiles,
+            self._digit_taps(rows),
+        )
+        yield ProductChain(ChainLoops(rows, self.points), source, result.every(rows))
+
+    def _input_product(self, digits: Held, c: int) -> ProductSource:
+        own = self.own
+        return self._windows_back(digits, 0, self._transposed(c), own.output_tiles, self._digit_taps(own.input_tiles))
+
+    def _transposed(self, tile: int, row: int = 0) -> Address:
+        """Words of the tiles of the weights with inputs as rows."""
+        assert self.own.transposed_tiles is not None
+        return Address((self.own.transposed_tiles + tile) * self.config.steps, row * self.config.steps)
+
+    def _digit_taps(self, tiles: int) -> ProductTaps:
+        """Columns of a product with vectors of digits, whose tiles are so many apart."""
+        count = GRADIENT_DIGITS
+        return ProductTaps(vector=count, vector_digit=1, matrix=tiles * self.config.steps, digits=count)
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        own, space = self.own, self.memory.workspace
+        own, space = self.own, self.memory
         place = VectorPlace(Mem.WIDE, own.words(changes, 2))
-        self.writer.step(Op.T_MUL, change, tiles.register, y=self._input.register)
+        self.writer.step(Op.T_MUL, change, tiles.register, y=self._x.register)
         low = None if self.step.flat else _low_digits(tiles, self.points)
         if low is not None:
             upper = space.wide.take(2 * own.weight_words)
             high = VectorPlace(Mem.WIDE, own.words(upper, 2))
             parts = range(low), range(low, tiles.digits)
-            self._input.changes(*zip(map(tiles.part, parts), (place, high), strict=True))
+            self._write(self._changes(*zip(map(tiles.part, parts), (place, high), strict=True)))
             self._joined(place, high, low * DIGIT_BITS, change)
             space.wide.give_back(upper)
             return
+        bound = tiles.top * MANTISSA_TOP * self.points
+        self._intermediate(lambda: self._changes((tiles, place)), change, bound)
 
-        def write(written: int = 0, **steps: Any) -> None:
-            self._input.changes((tiles, place if written else None), **steps)
+    def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
+        """Sums over points of gradients times the input, each to the words of the weights there.
 
-        self._intermediate(write, change, tiles.top * MANTISSA_TOP * self.points)
+        What chains read is written as they are asked for, and given back after the last one.
+        """
+        raise NotImplementedError
 
     def _sums(self, tiles: GradientTiles) -> ProductSource:
         return tiles.over_points(Address(self.memory.ones[self.points]), self.config.steps)

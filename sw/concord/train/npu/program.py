@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
-from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter
 from concord.train.npu.passes import BatchProgram, written_passes
 from concord.train.npu.plan import TrainingMemory, with_identity
-from concord.train.npu.update import UpdateSteps
-from concord.train.npu.weight_tiles import write_weight_tiles
+from concord.train.npu.update import UpdateSteps, write_weight_tiles
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,6 @@ def training_program(
     writer.end()
     updates = UpdateSteps(writer, memory, momentum, decay, point)
     batches = {size: written_passes(writer, memory, config, size, loss, updates) for size in memory.sizes}
-    memory.workspace.check()
+    memory.allocator.check(len(writer))
     program = TrainingProgram((), load, batches)
     return TrainingProgram(writer.words(config, program.starts), load, batches)

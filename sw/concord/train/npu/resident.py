@@ -1,4 +1,4 @@
-"""Parameters that live on the NPU while they are trained."""
+"""What lives on the NPU while it trains: image, parameters, and tensors of a batch on their way there and back."""
 
 from __future__ import annotations
 
@@ -9,39 +9,42 @@ import numpy.typing as npt
 
 from concord.host import Device
 from concord.image import Image, MemorySegment
+from concord.image.packing import from_vectors, to_vectors
 from concord.spec.config import NpuConfig
 from concord.spec.integers import TENSOR_WORD, UPDATE_COUNTERS, WIDE_BITS
+from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.train.npu.plan import TrainingMemory
 from concord.train.npu.program import TrainingProgram
 from concord.train.npu.registers import ParameterRegisters
+from concord.train.npu.tensors import Held
 from concord.train.npu.words import (
     Ints,
     narrow_vectors,
     narrow_words,
-    rows_of,
+    tensor_of,
     tensor_word,
-    tiled,
     wide_vectors,
     wide_words,
 )
 from concord.train.parameters import Parameter, UpdateCounts
+from concord.train.tensor import Tensor
 
 _COUNT_MASK = (1 << 32) - 1
 
 
 def training_image(memory: TrainingMemory, program: TrainingProgram, config: NpuConfig) -> Image:
     """Program, constants, and zeros in the place of everything else that is used."""
-    native, space = config.native, memory.workspace
+    native, allocator = config.native, memory.allocator
     units = narrow_words(np.eye(native, dtype=np.int64), config)
     ones = [
-        (RegionId.NARROW, place, narrow_words(tiled(np.ones((1, count)), native), config))
+        (RegionId.NARROW, place, narrow_words(to_vectors(np.ones((1, count), np.int64), config), config))
         for count, place in memory.ones.items()
     ]
     contents = (
-        (RegionId.MATRIX, 0, [0] * (space.tiles.used * config.steps * config.rows)),
-        (RegionId.NARROW, 0, [0] * space.narrow.used),
-        (RegionId.WIDE, 0, [0] * space.wide.used),
+        (RegionId.MATRIX, 0, [0] * (allocator.used(RegionId.MATRIX) * config.rows)),
+        (RegionId.NARROW, 0, [0] * memory.narrow.used),
+        (RegionId.WIDE, 0, [0] * memory.wide.used),
         (RegionId.NARROW, memory.units, units),
         *ones,
     )
@@ -132,15 +135,31 @@ class ResidentParameters:
     def _vectors(self, parameter: Parameter, values: npt.NDArray[Any], channels: int) -> Ints:
         """Vectors of outputs, ``[tap][input][tile]``, of values ``[O, inputs, taps]`` or ``[O]``."""
         shaped = values.reshape(parameter.blocks.shape[0], channels, -1).astype(np.int64)
-        return tiled(shaped.transpose(2, 1, 0).reshape(-1, len(shaped)), self.device.config.native)
+        return to_vectors(shaped.transpose(2, 1, 0), self.device.config)
 
     def _elements(self, parameter: Parameter, vectors: Ints, channels: int) -> Ints:
         """Inverse of :meth:`_vectors`."""
-        rows = rows_of(vectors, parameter.blocks.shape[0])
-        return np.ascontiguousarray(rows.reshape(-1, channels, rows.shape[1]).transpose(2, 1, 0)).reshape(
-            parameter.blocks.shape
-        )
+        outputs, *inputs = parameter.blocks.shape
+        shaped = from_vectors(vectors, (int(np.prod(inputs)) // channels, channels, outputs), self.device.config)
+        return np.ascontiguousarray(shaped.transpose(2, 1, 0)).reshape(parameter.blocks.shape)
 
     def _count(self, parameter: Parameter) -> int:
         outputs, *inputs = parameter.blocks.shape
         return int(np.prod(inputs)) * -(-outputs // self.device.config.native)
+
+
+def write_tensor(device: Device, held: Held, tensor: Tensor) -> None:
+    """Write the integers of samples ``[samples, ...]`` and their register."""
+    config, vectors = device.config, held.features.pack(tensor.mant, device.config)
+    if held.mem is Mem.NARROW:
+        device.write(RegionId.NARROW, held.first, narrow_words(vectors, config))
+    else:
+        device.write(RegionId.WIDE, held.first, wide_words(vectors, config, WIDE_BITS))
+    device.write(RegionId.TENSORS, held.register, [tensor_word(tensor.exp, vectors)])
+
+
+def read_tensor(device: Device, held: Held, samples: int) -> Tensor:
+    """Read the wide integers of so many samples ``[samples, elements]``, and their register."""
+    words = device.read(RegionId.WIDE, held.first, held.word * samples * held.features.vectors(held.native))
+    mant = held.features.unpack(wide_vectors(words, device.config, WIDE_BITS), device.config)
+    return tensor_of(device.read(RegionId.TENSORS, held.register)[0], mant)

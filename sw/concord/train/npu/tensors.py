@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from concord.program.chains import Address
+from concord.program.chains import Address, VectorPlace
+from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem
-from concord.train.npu.chains import VectorPlace
-from concord.train.npu.features import Features
+from concord.train.npu.chains import ProductSource
+from concord.train.npu.features import Features, WindowShape
+
+_ONE_TAP = ProductTaps()
 
 
 @dataclass(eq=False)
@@ -66,6 +69,19 @@ class Held:
         sample = self.word * self.features.vectors(self.native)
         return VectorPlace(self.mem, Address(base, sample, steps[1] * column, steps[0] * line))
 
+    def windows(
+        self, window: WindowShape, outputs: Features, tile: int, words: int, cols: int = 1, taps: ProductTaps = _ONE_TAP
+    ) -> ProductSource:
+        """Windows over images, from a tile of channels on, times tiles from a word of the matrix memory on."""
+        return ProductSource(
+            self.image(tile, window.place(0), window.strides).address,
+            Address(words),
+            cols,
+            taps,
+            window.chain_window(self.word * self.tiles, self.features.width),
+            window.chain_pad(self.features, outputs),
+        )
+
 
 @dataclass(frozen=True)
 class Gradient:
@@ -84,3 +100,44 @@ class Gradient:
     whole: Held
     top: int
     mask: Held | None = None
+
+
+@dataclass(frozen=True)
+class GradientTiles:
+    """A gradient in tiles whose lanes are points: ``[tile of outputs][digit][tile of points]``.
+
+    Parameters
+    ----------
+    first : int
+        Number of the first tile.
+    digits : int
+        Number of digits: words of the gradient.
+    top : int
+        Bound of the magnitudes of the gradient.
+    register : int
+        Number of the tensor register, which is taken.
+    point_tiles : int
+        Number of tiles of points.
+    apart : int
+        Tiles from a tile of outputs to the next one.
+    """
+
+    first: int
+    digits: int
+    top: int
+    register: int
+    point_tiles: int
+    apart: int
+
+    def part(self, digits: range) -> GradientTiles:
+        """Some of the digits."""
+        return replace(self, first=self.first + digits.start * self.point_tiles, digits=len(digits))
+
+    def taps(self, steps: int) -> ProductTaps:
+        """Columns and digits of products with vectors of points; ``steps`` are words of a tile."""
+        return ProductTaps(vector=1, matrix=steps, matrix_digit=self.point_tiles * steps, digits=self.digits, of=1)
+
+    def over_points(self, vectors: Address, steps: int) -> ProductSource:
+        """The tiles, with outputs as rows of a chain, times vectors of points; ``steps`` are words of a tile."""
+        words = Address(self.first * steps, self.apart * steps)
+        return ProductSource(vectors, words, self.point_tiles, self.taps(steps))

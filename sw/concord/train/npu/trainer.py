@@ -23,8 +23,7 @@ from concord.train.npu.passes import BatchProgram
 from concord.train.npu.plan import planned
 from concord.train.npu.program import training_program
 from concord.train.npu.registers import TrainingFactor
-from concord.train.npu.resident import ResidentParameters, training_image
-from concord.train.npu.transfers import read_tensor, write_tensor
+from concord.train.npu.resident import ResidentParameters, read_tensor, training_image, write_tensor
 from concord.train.npu.words import factor_word
 from concord.train.settings import Settings
 from concord.train.tensor import Dyadic, Tensor

@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from concord.program.chains import Address
+from concord.program.chains import Address, ChainLoops, VectorPlace
+from concord.program.integers import wide_strides
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import ACCUMULATOR_POINT, VECTOR_ADDR_BITS, Mem, Op
-from concord.train.npu.chains import ChainLoops, ChainWriter, VectorPlace
+from concord.train.npu.chains import ChainWriter
 from concord.train.npu.plan import ProductMemory, TrainingMemory
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
-from concord.train.npu.weight_tiles import write_weight_tiles
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class UpdateSteps:
         """Update the weights of a product, and write them as tiles."""
         numbers: dict[str, Any] = {"columns": own.columns, "tile_rows": own.tile_rows}
         places = [place for place in numbers.values() if place is not None]
-        reached = not own.diagonal and self.writer.within_reach(own.loops, *places)
+        reached = not own.diagonal and not any(wide_strides("columns", place) for place in places)
         parameter = UpdatedParameter(
             own.loops, own.weight, changes, change, own.weight_registers, decays=self.decay,
             **(numbers if reached else {}),
@@ -89,7 +89,7 @@ class UpdateSteps:
         self._write(UpdatedParameter(loops, own.bias, changes, change, own.bias_registers))
 
     def _write(self, parameter: UpdatedParameter) -> None:
-        registers = self.memory.workspace.registers
+        registers = self.memory.registers
         self._scaled_register, self._decay_register = registers.take(), registers.take()
         self._write_steps(parameter)
         registers.give_back(self._scaled_register)
@@ -124,49 +124,60 @@ class UpdateSteps:
         """The new momentum: where it lies, and its register."""
         changes = self._changes(parameter)
         velocity = VectorPlace(Mem.WIDE, parameter.at(self.memory.velocity(parameter.place), 2))
-        self._scaled(parameter, changes, parameter.change, parameter.registers.mean, TrainingFactor.MEAN, changes)
-        writer, register, old = self.writer, parameter.registers.velocity, self._scaled_register
+        writer, mean = self.writer, parameter.registers.mean
+        writer.scaled(parameter.loops, changes, parameter.change, mean, TrainingFactor.MEAN, changes)
+        register, old = parameter.registers.velocity, self._scaled_register
         writer.step(Op.T_SCALE, old, register, factor=TrainingFactor.MOMENTUM)
         writer.step(Op.T_FIT, old, old, bits=WIDE_BITS, place=0)
-        writer.step(Op.T_ADD, register, old, y=parameter.registers.mean)
+        writer.step(Op.T_ADD, register, old, y=mean)
         self._sum(parameter, velocity, TrainingFactor.MOMENTUM, changes, register, velocity)
         return velocity, register
 
     def _with_decay(self, parameter: UpdatedParameter, source: VectorPlace, register: int) -> None:
         """The update and what decay adds to it, at the changes."""
         changes, scaled, decay = self._changes(parameter), self._scaled_register, self._decay_register
-        self._scaled(parameter, source, register, scaled, TrainingFactor.CHANGE, changes)
         writer = self.writer
+        writer.scaled(parameter.loops, source, register, scaled, TrainingFactor.CHANGE, changes)
         writer.step(Op.T_SCALE, decay, parameter.registers.value, factor=TrainingFactor.DECAY)
         writer.step(Op.T_FIT, decay, decay, bits=WIDE_BITS, place=0)
         writer.step(Op.T_ADD, scaled, decay, y=scaled)
         self._sum(parameter, self._weights(parameter), TrainingFactor.DECAY, changes, scaled, changes)
-
-    def _scaled(
-        self, parameter: UpdatedParameter, source: VectorPlace, register: int, result: int, factor: int,
-        place: VectorPlace,
-    ) -> None:  # fmt: skip
-        """A tensor times a factor, an intermediate."""
-        self.writer.step(Op.T_SCALE, result, register, factor=factor)
-        self.writer.step(Op.T_FIT, result, result, bits=WIDE_BITS, place=1)
-        self.writer.chain(parameter.loops, source, vectors=place, scale=1, factor=factor, round1=1)
 
     def _sum(
         self, parameter: UpdatedParameter, source: VectorPlace, factor: int, operand: VectorPlace, register: int,
         place: VectorPlace,
     ) -> None:  # fmt: skip
         """A source times a factor, plus an operand: once for the greatest magnitude, and once more to be rounded."""
-        writer, loops = self.writer, parameter.loops
-        writer.chain(
-            loops, source, operand=operand, scale=1, factor=factor, round0=1, add=1, peak=1, tensor=register
-        )  # fmt: skip
-        writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
-        writer.chain(
-            loops, source, operand=operand, vectors=place, scale=1, factor=factor, round0=1, add=1, round1=1
-        )  # fmt: skip
+        steps = {"scale": 1, "factor": factor, "round0": 1, "add": 1}
+        self.writer.rounded(parameter.loops, source, register, place, operand=operand, **steps)
 
     def _changes(self, parameter: UpdatedParameter) -> VectorPlace:
         return VectorPlace(Mem.WIDE, parameter.at(parameter.changes, 2))
 
     def _weights(self, parameter: UpdatedParameter) -> VectorPlace:
         return VectorPlace(Mem.NARROW, parameter.at(parameter.place, 1))
+
+
+def write_weight_tiles(writer: ChainWriter, memory: TrainingMemory, own: ProductMemory) -> None:
+    """Write all tiles of a product; of a diagonal tile column n is the vector of its weights, where only n is left.
+
+    Parameters
+    ----------
+    writer : ChainWriter
+        Where to.
+    memory : TrainingMemory
+        Of the network.
+    own : ProductMemory
+        Of the product.
+    """
+    if not own.diagonal:
+        weights = VectorPlace(Mem.NARROW, own.words(own.weight, 1))
+        writer.chain(own.loops, weights, columns=own.columns, tile_rows=own.tile_rows)
+        return
+    writer.chain(
+        ChainLoops(own.lanes, own.weight_words),
+        VectorPlace(Mem.NARROW, Address(own.weight, 0, 1)),
+        operand=VectorPlace(Mem.NARROW, Address(memory.units, 1)),
+        columns=Address(own.tiles * own.native, 1, own.native),
+        mask=1,
+    )

@@ -16,19 +16,6 @@ from concord.train.tensor import Dyadic, Tensor, top_of
 Ints = npt.NDArray[np.int64]
 
 
-def tiled(values: npt.ArrayLike, native: int) -> Ints:
-    """Rows ``[rows, elements]`` as vectors ``[rows * tiles, N]``, zeros beyond the elements."""
-    rows = np.asarray(values, dtype=np.int64)
-    padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % native)))
-    return padded.reshape(-1, native)
-
-
-def rows_of(vectors: npt.NDArray[Any], elements: int) -> npt.NDArray[Any]:
-    """Inverse of :func:`tiled`: ``[rows, elements]``."""
-    native = vectors.shape[1]
-    return vectors.reshape(-1, -(-elements // native) * native)[:, :elements]
-
-
 def narrow_words(vectors: Ints, config: NpuConfig) -> list[int]:
     """Narrow words of vectors of mantissas ``[count, N]``."""
     return to_integers(pack_words(config.narrow_word, mant=vectors, exp=np.zeros(len(vectors), np.int64)))

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from concord.train.npu import training_config
-from concord.train.npu.workspace import MemorySpace, Workspace
+from concord.program.allocator import Allocator, CapacityError, MemorySpace
+from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_85F
 
 
 def test_the_first_words_that_are_free_are_taken():
@@ -50,13 +51,15 @@ def test_no_word_is_taken_twice(seed):
 
 
 def test_everything_that_is_too_small_is_named():
-    space = Workspace(training_config())
-    space.check()
-    for part, count in ((space.narrow, 2049), (space.wide, 2049), (space.tiles, 1025), (space.registers, 65)):
-        part.take(count)
-    with pytest.raises(ValueError) as error:
-        space.check()
+    allocator = Allocator(ECP5_85F)
+    allocator.spaces[RegionId.MATRIX] = MemorySpace(ECP5_85F.steps)
+    allocator.check()
+    for region, count in (("NARROW", 2049), ("WIDE", 2049), ("MATRIX", 1025), ("TENSORS", 65)):
+        allocator.spaces[RegionId[region]].take(count)
+    with pytest.raises(CapacityError) as error:
+        allocator.check()
     assert str(error.value) == (
-        "training on the NPU needs 2049 words of the narrow memory, not 2048, 2049 words of the wide memory, not 2048, "
-        "2050 words of the matrix memory, not 2048, 65 tensor registers, not 64"
+        "does not fit into ecp5-85f: matrix memory has 2048 words, but 2050 are needed; narrow memory has 2048 "
+        "vectors, but 2049 are needed; wide memory has 2048 vectors, but 2049 are needed; register file has 64 tensor "
+        "registers, but 65 are needed"
     )
