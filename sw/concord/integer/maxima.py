@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -40,32 +43,26 @@ def max_pool(ctx: Reading, node: OnnxNode) -> None:
     if len([name for name in node.outputs if name]) > 1:
         raise Refusal("must have one output", "leave out the indices")
     kernel = tuple(node.attrs["kernel_shape"])
-    _pooled(ctx, node, CodesOfWindows(kernel, **window_settings(ctx, node, kernel)))
+    settings: dict[str, Any] = window_settings(ctx, node, kernel)
+    _pooled(ctx, node, partial(CodeMaximum, kernel=kernel, **settings))
 
 
 def global_max_pool(ctx: Reading, node: OnnxNode) -> None:
     """Read a GlobalMaxPool as a MaxPool with one window."""
-    kernel = ctx.sizes_of(node.input(0))[2:]
+    _pooled(ctx, node, _maximum_of(ctx.sizes_of(node.input(0))[2:]))
+
+
+def _maximum_of(kernel: tuple[int, ...]) -> Callable[..., CodeMaximum]:
+    """Maker of the greatest codes of windows side by side."""
     ones = (1,) * len(kernel)
-    _pooled(ctx, node, CodesOfWindows(kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel)))
+    return partial(CodeMaximum, kernel=kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel))
 
 
-class CodesOfWindows:
-    """Maker of an operation for the greatest codes of windows."""
-
-    def __init__(self, kernel: tuple[int, ...], **windows: tuple[int, ...]):
-        self.kernel, self.windows = kernel, windows
-
-    def made(self, name: str, source: str, output: str) -> CodeMaximum:
-        """The operation."""
-        return CodeMaximum(name=name, inputs=(source,), output=output, kernel=self.kernel, **self.windows)
-
-
-def _pooled(ctx: Reading, node: OnnxNode, windows: CodesOfWindows) -> None:
+def _pooled(ctx: Reading, node: OnnxNode, maximum: Callable[..., CodeMaximum]) -> None:
     x = node.input(0)
 
     def appended(first: str, last: str, scheme: Scheme) -> list[IntegerOperation]:
-        return [windows.made(node.name, first, last)]
+        return [maximum(name=node.name, inputs=(first,), output=last)]
 
     if (x in ctx.floats and ctx.uses.end_in_codes(node.outputs[0])) or ctx.passes(x):
         ctx.pass_numbers(x, node.outputs[0], appended)
@@ -88,11 +85,10 @@ def reduced_max(ctx: Reading, node: OnnxNode) -> None:
     sizes = [
         shape[axis] if axis in kept else 1 for axis in range(1, rank) if node.attrs.get("keepdims", 1) or axis in kept
     ]
-    windows = CodesOfWindows((size,), strides=(1,), dilations=(1,), pads=(0, 0))
     parts = [ctx.unique(f"{x}/{word}") for word in ("in front", "rows", "greatest")]
     ctx.move(node.name, x, TransposeMove((0, *kept, *reduced)), scheme, parts[0])
     ctx.move(node.name, parts[0], ReshapeMove((0, channels, size)), scheme, parts[1])
-    ctx.emit(windows.made(node.name, parts[1], parts[2]), scheme)
+    ctx.emit(_maximum_of((size,))(name=node.name, inputs=(parts[1],), output=parts[2]), scheme)
     ctx.move(node.name, parts[2], ReshapeMove((0, *sizes)), scheme, ctx.moved_name(node.input(0), node.outputs[0]))
 
 
@@ -205,9 +201,7 @@ class TensorsBeside:
                 part = moved([part], move, self.ctx.unique(f"{output}/moved"), scheme.low, scheme.high)
             wide.append(part)
         beside = moved(wide, ConcatMove(rank), self.ctx.unique(f"{output}/beside"), scheme.low, scheme.high)
-        window = (*[1] * (rank - 2), len(parts))
-        ones = (1,) * len(window)
-        windows = CodesOfWindows(window, strides=ones, dilations=ones, pads=(0,) * 2 * len(window))
-        greatest = made(windows.made(self.node.name, beside, self.ctx.unique(f"{output}/greatest")))
+        maximum, name = _maximum_of((*[1] * (rank - 2), len(parts))), self.ctx.unique(f"{output}/greatest")
+        greatest = made(maximum(name=self.node.name, inputs=(beside,), output=name))
         moved([greatest], SqueezeMove((rank,)), output, low, high)
         return steps

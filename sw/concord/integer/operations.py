@@ -18,6 +18,7 @@ from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.weighted_sums import windows_of
 from concord.transfer import TransferTable
 
+_INT64 = np.iinfo(np.int64)
 #: Largest magnitude of a code of 16 bits.
 _LARGEST_CODE = 65535
 #: Bits of the integers that sums of two tensors are made of, and by which they may be moved down.
@@ -25,18 +26,62 @@ _GRID_BITS = 62
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeMaximum(IntegerOperation):
-    """Greatest code of each window, as MaxPool; parameters as of :class:`IntegerConvolution`."""
+class CodeWindows(IntegerOperation):
+    """Operation that makes a code of each window, and limits it.
+
+    Parameters
+    ----------
+    kernel, strides, dilations, pads
+        As of :class:`IntegerConvolution`, by dimension; padding is no element of a window.
+    last : bool
+        Whether channels are the last axis of what is read and made, and not the second one.
+    low, high : int
+        Least and greatest code of the result.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
+    last: bool = False
+    low: int = _INT64.min
+    high: int = _INT64.max
+
+    @property
+    def _taps(self) -> tuple[int, ...]:
+        """Axes of the elements of a window."""
+        return tuple(range(-len(self.kernel), 0))
+
+    def _windows(self, codes: Integers, padding: int) -> Integers:
+        return windows_of(codes, self.kernel, self.strides, self.dilations, self.pads, padding, last=self.last)
+
+    def _limited(self, codes: Integers) -> Integers:
+        """Codes ``[samples, channels, *places]`` in the layout of the result."""
+        return np.clip(np.moveaxis(codes, 1, -1) if self.last else codes, self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeMaximum(CodeWindows):
+    """Greatest code of each window, as MaxPool."""
 
     def run(self, *codes: Integers) -> Integers:
-        least = int(np.iinfo(np.int64).min)
-        windows = windows_of(codes[0], self.kernel, self.strides, self.dilations, self.pads, least)
-        return np.asarray(windows.max(axis=tuple(range(-len(self.kernel), 0))))
+        return self._limited(self._windows(codes[0], _INT64.min).max(axis=self._taps))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IntegerAverage(CodeWindows):
+    """The mean of the codes of each window, halves away from zero, as AVERAGE_POOL_2D of TensorFlow Lite."""
+
+    def counts(self, shape: tuple[int, ...]) -> Integers:
+        """Number of elements ``[1, 1, *places]`` of each window of a tensor of a shape."""
+        sizes = list(shape)
+        sizes[0] = sizes[-1 if self.last else 1] = 1
+        return np.asarray(self._windows(np.ones(sizes, dtype=np.int64), 0).sum(axis=self._taps))
+
+    def run(self, *codes: Integers) -> Integers:
+        sums, count = self._windows(codes[0], 0).sum(axis=self._taps), self.counts(codes[0].shape)
+        size = (np.abs(sums) + count // 2) // count
+        return self._limited(np.where(sums < 0, -size, size))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

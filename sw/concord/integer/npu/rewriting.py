@@ -38,14 +38,10 @@ from concord.integer.operations import (
     CodePairTable,
     CodeSum,
     CodeTable,
+    IntegerAverage,
 )
-from concord.integer.tflite.operations import (
-    ChannelsLastAverage,
-    ChannelsLastMaximum,
-    FixedPointMean,
-    FixedPointSum,
-)
-from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.tflite.operations import FixedPointMean, FixedPointSum
+from concord.integer.weighted_sums import WeightedSums
 from concord.spec.config import NpuConfig
 
 _MOVES = (ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove)
@@ -194,13 +190,12 @@ class _Rewriter:
         if operation.low > stored.low or operation.high < stored.high:
             raise NotOnNpu(f"{what} not computed by the NPU")
 
-    def maximum(self, operation: Any) -> IntegerOperation:
+    def maximum(self, operation: CodeMaximum) -> IntegerOperation:
         """Maxima of codes, as they are."""
-        if isinstance(operation, ChannelsLastMaximum):
-            self._check_limits(operation, "a maximum that is limited is")
+        self._check_limits(operation, "a maximum that is limited is")
         if len(operation.kernel) not in (1, 2) or max(operation.dilations) > 1:
             raise NotOnNpu("a maximum must be of one or two dimensions, without dilations")
-        return operation  # type: ignore[no-any-return]
+        return operation
 
     def mean(self, operation: CodeMean) -> IntegerOperation:
         """The mean of all elements of a channel, or of windows."""
@@ -214,7 +209,7 @@ class _Rewriter:
             window = operation.kernel, operation.strides, operation.pads
         return self._sums(operation, False, operation.zero_point, window, ratio, limits)
 
-    def average(self, operation: ChannelsLastAverage) -> IntegerOperation:
+    def average(self, operation: IntegerAverage) -> IntegerOperation:
         """Means of windows of TensorFlow Lite."""
         zero = self.schemes[operation.inputs[0]].zero
         window, limits = (operation.kernel, operation.strides, operation.pads), operation
@@ -304,13 +299,11 @@ class _Limits:
 
 
 _RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation | None]] = {
-    WeightedRows: _Rewriter.products,
-    WeightedWindows: _Rewriter.products,
+    WeightedSums: _Rewriter.products,
     CodeMovement: _Rewriter.movement,
     CodeTable: _Rewriter.table,
     CodeMaximum: _Rewriter.maximum,
-    ChannelsLastAverage: _Rewriter.average,
-    ChannelsLastMaximum: _Rewriter.maximum,
+    IntegerAverage: _Rewriter.average,
     CodeMean: _Rewriter.mean,
     FixedPointMean: _Rewriter.mean_of_axes,
     CodeSum: _Rewriter.sum_of_codes,

@@ -11,14 +11,9 @@ from concord.frontend.tflite_file import FlatOperator, window_pads
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, Move, PadMove, ReshapeMove, TakeMove, TransposeMove
-from concord.integer.operations import CodeMovement
+from concord.integer.operations import CodeMaximum, CodeMovement
 from concord.integer.tflite import point_wise
-from concord.integer.tflite.operations import (
-    ChannelsLastConvolution,
-    ChannelsLastMaximum,
-    FixedPointProduct,
-    FixedPointSum,
-)
+from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
 from concord.integer.tflite.operators import (
     Operator,
     bias_of,
@@ -30,7 +25,7 @@ from concord.integer.tflite.operators import (
 )
 from concord.integer.tflite.reading import FlatReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from concord.integer.weighted_sums import CodeMatMul
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 
@@ -64,7 +59,7 @@ def _transposed_convolution(ctx: FlatReading, operator: FlatOperator) -> None:
         moves.append(TakeMove(axis, tuple(int(place) for place in np.where(inside, places, size))))
     codes = ctx.moved_between(f"{ctx.names[y]}/between", [PadMove(tuple(widths), source.zero), *moves], codes)
     ctx.emit(
-        operator, ChannelsLastConvolution, codes, weight=np.transpose(weight[:, ::-1, ::-1], (0, 3, 1, 2)),
+        operator, IntegerConvolution, codes, last=True, weight=np.transpose(weight[:, ::-1, ::-1], (0, 3, 1, 2)),
         bias=bias_of(ctx, turned, kernel[0], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=FixedPointRequantisation(
             product_multiplier(ctx, operator, x, scales, wide), target.zero, *ctx.limits(operator), wide=wide
@@ -107,7 +102,7 @@ def _bilinear(ctx: FlatReading, operator: FlatOperator) -> None:
     spare = (spare & -spare).bit_length() - 1  # lower bits that are 0 in every share
     unit, shares = 2.0 ** (spare - 2 * _SHARE_BITS), shares >> spare
     sums = ctx.emit_between(
-        f"{name}/sums", ChannelsLastConvolution, scheme, codes, weight=shares.T.reshape(count, 1, 4, 1),
+        f"{name}/sums", IntegerConvolution, scheme, codes, last=True, weight=shares.T.reshape(count, 1, 4, 1),
         bias=np.zeros(count, np.int64), zero_point=0, reach=reach_of(scheme, 0),
         requantisation=Binary64Requantisation.of(unit, 0, scheme.low, scheme.high, wide=scheme.bits == 16),
         strides=(1, 1), dilations=(1, 1), groups=count, pads=(0, 0, 0, 0),
@@ -122,8 +117,8 @@ def _greatest(ctx: FlatReading, operator: FlatOperator, codes: str, count: int, 
     if least:
         codes = ctx.table_between(f"{name}/turned", turned, codes)
     codes = ctx.emit_between(
-        f"{name}/greatest", ChannelsLastMaximum, scheme, codes, kernel=(count, 1), strides=(1, 1), pads=(0, 0, 0, 0),
-        low=scheme.low, high=scheme.high,
+        f"{name}/greatest", CodeMaximum, scheme, codes, kernel=(count, 1), strides=(1, 1), dilations=(1, 1),
+        pads=(0, 0, 0, 0), last=True, low=scheme.low, high=scheme.high,
     )  # fmt: skip
     if least:
         codes = ctx.table_between(f"{name}/back", turned, codes)

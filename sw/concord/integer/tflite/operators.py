@@ -13,16 +13,12 @@ from concord.frontend.tflite_file import FlatOperator, operator_pads, window_pad
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMove
-from concord.integer.operations import CodeTable
+from concord.integer.operations import CodeMaximum, CodeTable, IntegerAverage
 from concord.integer.tflite import point_wise
 from concord.integer.tflite.fixed_point import EXP_FRACTION_BITS, FixedPointMultiplier, exponentials
 from concord.integer.tflite.number_functions import NUMBER_FUNCTIONS, WITH_TABLES, number_function
 from concord.integer.tflite.operations import (
     LEAST_POWER,
-    ChannelsLastAverage,
-    ChannelsLastConvolution,
-    ChannelsLastMaximum,
-    DenseRows,
     FixedPointMean,
     FixedPointProduct,
     FixedPointSoftmax,
@@ -31,6 +27,7 @@ from concord.integer.tflite.operations import (
 )
 from concord.integer.tflite.reading import FlatReading, limited, multiplier_of, offsets_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.transfer import UniformAffine
 
 Operator = Callable[[FlatReading, FlatOperator], None]
@@ -120,7 +117,7 @@ def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
         raise Refusal(f"weight of shape {list(kernel)} must fit an image of shape {list(image)}")
     scale = product_multiplier(ctx, operator, x, scales, wide)
     ctx.emit(
-        operator, ChannelsLastConvolution, codes,
+        operator, IntegerConvolution, codes, last=True,
         weight=np.transpose(weight, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)),
         bias=bias_of(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=FixedPointRequantisation(
@@ -152,7 +149,7 @@ def _fully_connected(ctx: FlatReading, operator: FlatOperator) -> None:
         codes = ctx.move_between(f"{ctx.names[y]}/rows", ReshapeMove((0, *rows)), codes)
     ratio = float(source.scale) * scales / float(target.scale)
     ctx.emit(
-        operator, DenseRows, codes, weight=weight.T, bias=bias_of(ctx, operator, len(weight), wide),
+        operator, IntegerMatMul, codes, weight=weight.T, bias=bias_of(ctx, operator, len(weight), wide),
         zero_point=source.zero, reach=reach_of(source, source.zero),
         requantisation=Binary64Requantisation.of(ratio, target.zero, *ctx.limits(operator), wide=wide),
     )  # fmt: skip
@@ -169,9 +166,10 @@ def _pool(ctx: FlatReading, operator: FlatOperator) -> None:
     if min(kernel) < 1 or len(image) != 4:
         raise Refusal(f"it must have images of 4 axes, and windows of at least 1, not {list(kernel)}")
     pads = tuple(window_pads(options.Padding(), image[1:3], kernel, strides, (1, 1)))
-    kind = ChannelsLastAverage if operator.name == "AVERAGE_POOL_2D" else ChannelsLastMaximum
+    kind = IntegerAverage if operator.name == "AVERAGE_POOL_2D" else CodeMaximum
     low, high = ctx.limits(operator)
-    ctx.emit(operator, kind, codes, kernel=kernel, strides=strides, pads=pads, low=low, high=high)
+    windows = {"kernel": kernel, "strides": strides, "dilations": (1, 1), "pads": pads}
+    ctx.emit(operator, kind, codes, last=True, low=low, high=high, **windows)
 
 
 def _operands(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list[UniformAffine]]:

@@ -78,8 +78,9 @@ class Binary64Requantisation(Requantiser):
     def of(cls, numbers: ArrayLike, zero_point: int, low: int, high: int, wide: bool = False) -> Binary64Requantisation:
         """Requantisation with scales of binary64, which are positive."""
         fraction, exponent = np.frexp(np.asarray(numbers, dtype=np.float64))
-        significand = np.ldexp(fraction, _BINARY64_BITS).astype(np.int64)
-        return cls(significand, exponent.astype(np.int64) - _BINARY64_BITS, zero_point, low, high, wide)
+        significand = np.asarray(np.ldexp(fraction, _BINARY64_BITS), dtype=np.int64)
+        exponent = np.asarray(exponent - _BINARY64_BITS, dtype=np.int64)
+        return cls(significand, exponent, zero_point, low, high, wide)
 
     @property
     def limits(self) -> tuple[int, int]:
