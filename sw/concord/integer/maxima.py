@@ -27,7 +27,7 @@ from concord.integer.moves import (
     TransposeMove,
 )
 from concord.integer.moving import node_axes
-from concord.integer.operations import CodeConstant, CodeMaximum, CodeMovement
+from concord.integer.operations import CodeConstant, CodeMaximum, CodeMovement, Ends
 from concord.integer.point_wise import is_number, limited_by, number_at
 from concord.integer.reading import Reading
 from concord.integer.wide import WIDE, WideDifference
@@ -109,7 +109,7 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
     def widen(name: str) -> list[IntegerOperation]:
         parts = [ctx.numbers(part) for part in node.inputs]
         if node.op == "Max":
-            return beside.greatest(parts, name, WIDE, WIDE.low, WIDE.high)
+            return beside.greatest(parts, name, WIDE, WIDE)
         zero, greatest = (ctx.unique(f"{name}/{word}") for word in ("zero", "opposite"))
         opposites = [ctx.unique(f"{name}/{k}") for k in range(len(parts))]
         ctx.graph.schemes.update(dict.fromkeys((zero, *opposites), WIDE))
@@ -119,7 +119,7 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
                 WideDifference(name=node.name, inputs=(zero, part), output=output)
                 for part, output in zip(parts, opposites, strict=True)
             ),
-            *beside.greatest(opposites, greatest, WIDE, WIDE.low, WIDE.high),
+            *beside.greatest(opposites, greatest, WIDE, WIDE),
             WideDifference(name=node.name, inputs=(zero, greatest), output=name),
         ]
 
@@ -138,26 +138,15 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
         ]
         greatest, least = (ctx.unique(f"{target.name}/{word}") for word in ("opposite", "least"))
         ctx.graph.schemes.update(dict.fromkeys((*names, greatest), opposite) | {least: scheme})
-        steps += beside.greatest(names, greatest, opposite, opposite.low, opposite.high)
+        steps += beside.greatest(names, greatest, opposite, opposite)
         steps.append(ctx.table(node.name, greatest, (NEGATIVE,), scheme, least))
-        last = CodeMovement(
-            name=node.name, inputs=(least,), output=target.name, move=NoMove(), low=target.low, high=target.high
-        )
-        return [*steps, last]
+        return [*steps, CodeMovement.of(node.name, (least,), target.name, NoMove(), target)]
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         if node.op == "Min":
             return make_least(target)
-        steps: list[IntegerOperation] = []
-        parts = []
-        for k, (part, functions) in enumerate(operands):
-            if functions or ctx.scheme_of(part) != target.scheme:
-                made = ctx.unique(f"{target.name}/{k}")
-                steps.append(ctx.table(f"{node.name}/{k}", part, functions, target.scheme, made))
-                ctx.graph.schemes[made] = target.scheme
-                part = made
-            parts.append(part)
-        return [*steps, *beside.greatest(parts, target.name, target.scheme, target.low, target.high)]
+        tables, parts = ctx.in_scheme(node.name, operands, target)
+        return [*tables, *beside.greatest(parts, target.name, target.scheme, target)]
 
     ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 
@@ -179,8 +168,8 @@ class TensorsBeside:
             reason = f"operands must have one rank, not shapes {[list(own) for own in self.shapes]}"
             raise Refusal(reason, "put Reshape in front of it")
 
-    def greatest(self, parts: list[str], output: str, scheme: Scheme, low: int, high: int) -> list[IntegerOperation]:
-        """Operations whose last one makes the greatest elements, from ``low`` to ``high``."""
+    def greatest(self, parts: list[str], output: str, scheme: Scheme, ends: Ends) -> list[IntegerOperation]:
+        """Operations whose last one makes the greatest elements, within ends."""
         rank, steps = len(self.shape), list[IntegerOperation]()
 
         def made(operation: IntegerOperation) -> str:
@@ -188,9 +177,8 @@ class TensorsBeside:
             self.ctx.graph.schemes[operation.output] = scheme
             return operation.output
 
-        def moved(tensors: list[str], move: Move, name: str, low: int, high: int) -> str:
-            ends = {"low": low, "high": high}
-            return made(CodeMovement(name=self.node.name, inputs=tuple(tensors), output=name, move=move, **ends))
+        def moved(tensors: list[str], move: Move, name: str, ends: Ends) -> str:
+            return made(CodeMovement.of(self.node.name, tensors, name, move, ends))
 
         wide = []
         for part, own in zip(parts, self.shapes, strict=True):
@@ -198,10 +186,10 @@ class TensorsBeside:
                 TakeMove(axis, (0,) * size) for axis, size in enumerate(self.shape) if axis and own[axis] != size
             ]
             for move in (*moves, ExpandMove((rank,))):
-                part = moved([part], move, self.ctx.unique(f"{output}/moved"), scheme.low, scheme.high)
+                part = moved([part], move, self.ctx.unique(f"{output}/moved"), scheme)
             wide.append(part)
-        beside = moved(wide, ConcatMove(rank), self.ctx.unique(f"{output}/beside"), scheme.low, scheme.high)
+        beside = moved(wide, ConcatMove(rank), self.ctx.unique(f"{output}/beside"), scheme)
         maximum, name = _maximum_of((*[1] * (rank - 2), len(parts))), self.ctx.unique(f"{output}/greatest")
         greatest = made(maximum(name=self.node.name, inputs=(beside,), output=name))
-        moved([greatest], SqueezeMove((rank,)), output, low, high)
+        moved([greatest], SqueezeMove((rank,)), output, ends)
         return steps

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 from math import prod
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -438,6 +440,16 @@ class CodePairTable(TableOperation):
         return self.table.apply(a * self.count + b).astype(np.int64)
 
 
+class Ends(Protocol):
+    """Anything with a least and a greatest code."""
+
+    @property
+    def low(self) -> int: ...
+
+    @property
+    def high(self) -> int: ...
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeMovement(IntegerOperation):
     """Operation that makes an array of codes of others, and changes none but those that are beyond its ends.
@@ -452,6 +464,11 @@ class CodeMovement(IntegerOperation):
     move: Move
     low: int
     high: int
+
+    @classmethod
+    def of(cls, name: str, inputs: Sequence[str], output: str, move: Move, ends: Ends) -> CodeMovement:
+        """A movement with the least and the greatest code of a scheme, or of what else has ends."""
+        return cls(name=name, inputs=tuple(inputs), output=output, move=move, low=ends.low, high=ends.high)
 
     def run(self, *codes: Integers) -> Integers:
         return np.clip(self.move.apply(*codes), self.low, self.high)

@@ -157,10 +157,7 @@ def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
     def make(target: CodeTarget) -> list[IntegerOperation]:
         result = ctx.unique(f"{target.name}/mean")
         ctx.graph.schemes[result] = target.scheme
-        ends = target.scheme.low, target.scheme.high
-        shaped = CodeMovement(
-            name=node.name, inputs=(result,), output=target.name, move=ReshapeMove(sizes), low=ends[0], high=ends[1]
-        )
+        shaped = CodeMovement.of(node.name, (result,), target.name, ReshapeMove(sizes), target.scheme)
         return [_mean_of(ctx, node, x, order, replace(target, name=result)), shaped]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
@@ -190,10 +187,8 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
     axis = int(node.attrs["axis"])
 
     def widen(name: str) -> list[IntegerOperation]:
-        parts = tuple(ctx.numbers(part) for part in node.inputs)
-        return [
-            CodeMovement(name=node.name, inputs=parts, output=name, move=ConcatMove(axis), low=WIDE.low, high=WIDE.high)
-        ]
+        parts = [ctx.numbers(part) for part in node.inputs]
+        return [CodeMovement.of(node.name, parts, name, ConcatMove(axis), WIDE)]
 
     if not all(map(ctx.reads_codes, node.inputs)):
         ctx.add_wide(node.outputs[0], widen)
@@ -201,21 +196,8 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
     operands = [ctx.operand(name) for name in node.inputs]
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        operations: list[IntegerOperation] = []
-        parts = []
-        for k, (name, functions) in enumerate(operands):
-            part = name
-            if functions or ctx.scheme_of(name) != target.scheme:
-                part = ctx.unique(f"{target.name}/{k}")
-                operations.append(ctx.table(f"{node.name}/{k}", name, functions, target.scheme, part))
-                ctx.graph.schemes[part] = target.scheme
-            parts.append(part)
-
-        last = CodeMovement(
-            name=node.name, inputs=tuple(parts), output=target.name, move=ConcatMove(axis), low=target.low,
-            high=target.high,
-        )  # fmt: skip
-        return [*operations, last]
+        tables, parts = ctx.in_scheme(node.name, operands, target)
+        return [*tables, CodeMovement.of(node.name, parts, target.name, ConcatMove(axis), target)]
 
     ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 

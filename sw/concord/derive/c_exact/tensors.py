@@ -201,11 +201,7 @@ def _with_own_outputs(graph: IntegerGraph) -> IntegerGraph:
             while outputs[name] in schemes:
                 outputs[name] += "_"
             schemes[outputs[name]] = scheme
-            operations.append(
-                CodeMovement(
-                    name=name, inputs=(tensor,), output=outputs[name], move=NoMove(), low=scheme.low, high=scheme.high
-                )
-            )
+            operations.append(CodeMovement.of(name, (tensor,), outputs[name], NoMove(), scheme))
     return replace(graph, operations=operations, schemes=schemes, outputs=outputs)
 
 

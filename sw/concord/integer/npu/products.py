@@ -205,9 +205,5 @@ def _beside(tensors: NpuTensors, made: _Product, apart: list[int]) -> None:
     axis = len(shape) if operation.last else 1
     both = tensors.move(f"{operation.output}/beside", (most.output, some.output), ConcatMove(axis), shape)
     stored, indices = tensors.stored[operation.output], tuple(np.argsort([*rest, *apart]).tolist())
-    tensors.operations.append(
-        CodeMovement(
-            name=operation.output, inputs=(both,), output=operation.output, move=TakeMove(axis, indices),
-            low=stored.low, high=stored.high,
-        )
-    )  # fmt: skip
+    move, output = TakeMove(axis, indices), operation.output
+    tensors.operations.append(CodeMovement.of(output, (both,), output, move, stored))

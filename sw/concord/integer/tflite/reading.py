@@ -143,10 +143,7 @@ class FlatReading:
 
     def moves(self, operator: FlatOperator, moves: Sequence[Move], source: str) -> None:
         """Add moves in a row, the last of which makes the result of an operator."""
-        name = self.names[operator.outputs[0]]
-        for k, move in enumerate(moves[:-1]):
-            source = self.move_between(f"{name}/{k}", move, source)
-        self.move(operator, moves[-1], source)
+        self.move(operator, moves[-1], self.moved_between(self.names[operator.outputs[0]], moves[:-1], source))
 
     def moved_between(self, stem: str, moves: Sequence[Move], source: str) -> str:
         """Moves in a row in front of an operator; the name of the result."""
@@ -157,8 +154,7 @@ class FlatReading:
     def move_between(self, stem: str, move: Move, source: str) -> str:
         """Move codes in front of an operator; the name of the result."""
         output, scheme = self.unique(stem), self.graph.scheme(source)
-        ends = {"low": scheme.low, "high": scheme.high}
-        self._add(CodeMovement(name=output, inputs=(source,), output=output, move=move, **ends), scheme)
+        self._add(CodeMovement.of(output, (source,), output, move, scheme), scheme)
         return output
 
     def table_between(self, stem: str, table: TransferTable, source: str) -> str:
