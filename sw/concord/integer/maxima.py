@@ -26,7 +26,7 @@ from concord.integer.moves import (
     TakeMove,
     TransposeMove,
 )
-from concord.integer.moving import node_axes
+from concord.integer.moving import reduction
 from concord.integer.operations import CodeConstant, CodeMaximum, CodeMovement, Ends
 from concord.integer.point_wise import is_number, limited_by, number_at
 from concord.integer.reading import Reading
@@ -74,22 +74,15 @@ def _pooled(ctx: Reading, node: OnnxNode, maximum: Callable[..., CodeMaximum]) -
 
 def reduced_max(ctx: Reading, node: OnnxNode) -> None:
     """ReduceMax over any axes but that of the samples, as a MaxPool with one window."""
-    axes, x = node_axes(ctx, node), ctx.codes(node.input(0))
+    x = ctx.codes(node.input(0))
+    kept, reduced, made = reduction(ctx, node, x)
     shape, scheme = ctx.sizes(x), ctx.scheme_of(x)
-    rank = len(shape)
-    reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
-    if 0 in reduced:
-        raise Refusal(f"axes must be some of {rank}, without that of the samples, not {axes}", "compute it outside")
-    kept = [axis for axis in range(1, rank) if axis not in reduced]
-    channels, size = (prod(shape[axis] for axis in part) for part in (kept, reduced))
-    sizes = [
-        shape[axis] if axis in kept else 1 for axis in range(1, rank) if node.attrs.get("keepdims", 1) or axis in kept
-    ]
+    channels, size = (prod(shape[axis] for axis in part) for part in (kept[1:], reduced))
     parts = [ctx.unique(f"{x}/{word}") for word in ("in front", "rows", "greatest")]
-    ctx.move(node.name, x, TransposeMove((0, *kept, *reduced)), scheme, parts[0])
+    ctx.move(node.name, x, TransposeMove((*kept, *reduced)), scheme, parts[0])
     ctx.move(node.name, parts[0], ReshapeMove((0, channels, size)), scheme, parts[1])
     ctx.emit(_maximum_of((size,))(name=node.name, inputs=(parts[1],), output=parts[2]), scheme)
-    ctx.move(node.name, parts[2], ReshapeMove((0, *sizes)), scheme, ctx.moved_name(node.input(0), node.outputs[0]))
+    ctx.move(node.name, parts[2], made, scheme, ctx.moved_name(node.input(0), node.outputs[0]))
 
 
 def of_several(ctx: Reading, node: OnnxNode) -> None:
