@@ -13,7 +13,6 @@ from concord.integer.tflite.operations import (
     InterpolatedSoftmax,
 )
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.transfer import CodeRange, UniformAffine
 from support.exact_graphs import GraphDraw
 
@@ -46,23 +45,16 @@ class FixedPointDraw(GraphDraw):
             high = int(self.rng.integers(max(low, (low + high) // 2), high + 1))
         return {"low": low, "high": high}
 
-    def convolution(self, shape, channels, kernel, groups=1, strides=None, dilations=None, pads=None, x=None,
-                    how=twice_rounded, **settings):  # fmt: skip
-        x, rank = x or self.input(shape), len(kernel)
-        return self.product(
-            IntegerConvolution, x, (channels, shape[-1] // groups, *kernel), 0, groups=groups,
-            strides=strides or (1,) * rank, dilations=dilations or (1,) * rank, pads=pads or (0,) * 2 * rank, how=how,
-            last=True, **settings,
-        )  # fmt: skip
+    def convolution(self, *shape, how=twice_rounded, **settings):
+        return super().convolution(*shape, last=True, how=how, **settings)
 
     def dense(self, shape, channels, how=binary64, **settings):
-        return self.product(IntegerMatMul, self.input(shape), (shape[-1], channels), 1, how=how, **settings)
+        return self.matmul(shape, channels, how=how, **settings)
 
-    def pool(self, kind, shape, kernel, strides=(1, 1), pads=(0, 0, 0, 0)):
+    def pool(self, kind, shape, kernel, **settings):
         x = self.input(shape)
         scheme = self.graph.schemes[x]
-        return self.add(kind, x, scheme=scheme, kernel=kernel, strides=strides, dilations=(1, 1), pads=pads,
-                        last=True, **self.limits(scheme))  # fmt: skip
+        return self.windows(kind, shape, kernel, x=x, scheme=scheme, last=True, **settings, **self.limits(scheme))
 
     def mean(self, shape, axes, kept):
         x = self.input(shape)
