@@ -18,7 +18,7 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.requantise import Requantisation, codes_of_steps
 from concord.integer.sum_orders import SUM_ORDERS
-from concord.integer.weighted_sums import windows_of
+from concord.integer.weighted_sums import elements_of_windows, windows_of
 from concord.transfer import TransferTable
 
 _INT64 = np.iinfo(np.int64)
@@ -60,9 +60,8 @@ class CodeWindows(IntegerOperation):
 
     def counts(self, shape: tuple[int, ...], padding: int = 0) -> Integers:
         """Number of elements ``[1, 1, *places]`` of each window of a tensor of a shape; 1 for ``padding`` counts it."""
-        sizes = list(shape)
-        sizes[0] = sizes[-1 if self.last else 1] = 1
-        return np.asarray(self._windows(np.ones(sizes, dtype=np.int64), padding).sum(axis=self._taps))
+        sizes = shape[1:-1] if self.last else shape[2:]
+        return elements_of_windows(sizes, self.kernel, self.strides, self.dilations, self.pads, padding)
 
     def _limited(self, codes: Integers) -> Integers:
         """Codes ``[samples, channels, *places]`` in the layout of the result."""

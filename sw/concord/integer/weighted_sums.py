@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -181,3 +182,17 @@ def windows_of(
     windows = sliding_window_view(padded, extents, axis=tuple(range(2, 2 + rank)))
     steps = [slice(None, None, step) for step in (*strides, *dilations)]
     return np.asarray(windows[(slice(None), slice(None), *steps)])
+
+
+def elements_of_windows(
+    sizes: Sequence[int],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads: tuple[int, ...],
+    padding: int = 0,
+) -> Integers:
+    """Number of elements ``[1, 1, *places]`` of each window of some sizes; with 1 for ``padding`` that counts, too."""
+    ones = np.ones((1, 1, *sizes), dtype=np.int64)
+    windows = windows_of(ones, kernel, strides, dilations, pads, padding)
+    return np.asarray(windows.sum(axis=tuple(range(-len(kernel), 0))))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from concord.compiler.lowering.products import largest_weight
-from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import (
     ConcatMove,
@@ -41,7 +40,7 @@ from concord.integer.operations import (
     IntegerAverage,
 )
 from concord.integer.tflite.operations import FixedPointMean, FixedPointSum
-from concord.integer.weighted_sums import WeightedSums
+from concord.integer.weighted_sums import WeightedSums, elements_of_windows
 from concord.spec.config import NpuConfig
 
 _MOVES = (ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove)
@@ -241,7 +240,7 @@ class _Rewriter:
             raise NotOnNpu(f"a mean must be of one or two dimensions of at most {_LONGEST}, not of {list(kernel)}")
         shape, stored = self.shapes[operation.inputs[0]], self.stored[operation.inputs[0]]
         sizes = shape[:-1] if last else shape[1:]
-        counts = _counts(sizes, kernel, strides, pads)
+        counts = elements_of_windows(sizes, kernel, strides, (1,) * len(kernel), pads)[0, 0]
         scales = [ratio / int(count) for count in counts.ravel()]
         terms = [ratio * (stored.origin - zero_point)] * len(scales)
         made = self.tensors.requantisation(operation.output, scales, terms, (1, *counts.shape), limits, up)
@@ -310,21 +309,3 @@ _RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation | None]] = {
     CodeFloats: _Rewriter.sum_of_floats,
     FixedPointSum: _Rewriter.fixed_point_sum,
 }
-
-
-def _counts(
-    sizes: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]
-) -> Integers:
-    """Elements of every window, padding apart."""
-    rank = len(sizes)
-    totals = [
-        [
-            len(range(max(0, place * step - before), min(size, place * step - before + length)))
-            for place in range((size + before + after - length) // step + 1)
-        ]
-        for size, length, step, before, after in zip(sizes, kernel, strides, pads[:rank], pads[rank:], strict=True)
-    ]
-    counts = np.ones((1,) * rank, dtype=np.int64)
-    for axis, numbers in enumerate(totals):
-        counts = counts * np.array(numbers).reshape([-1 if k == axis else 1 for k in range(rank)])
-    return counts
