@@ -14,12 +14,7 @@ from concord.integer.accumulators import ON_ACCUMULATORS, accumulators_beside, l
 from concord.integer.graph import IntegerOperation
 from concord.integer.maxima import global_max_pool, max_pool, of_several, reduced_max
 from concord.integer.model_values import CodeTarget, Unquantised
-from concord.integer.moves import (
-    ConcatMove,
-    Move,
-    ReshapeMove,
-    TransposeMove,
-)
+from concord.integer.moves import ConcatMove, Move, ReshapeMove, TransposeMove
 from concord.integer.moving import MOVEMENTS, reduction
 from concord.integer.operations import (
     CodeAverage,

@@ -18,13 +18,7 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, ConstantCodes, OpenProduct, ProductBias, Unquantised
 from concord.integer.moves import Move, PadMove, TakeMove
 from concord.integer.reading import Reading
-from concord.integer.requantise import (
-    ACCUMULATOR,
-    ACCUMULATOR_BITS,
-    LONG_BITS,
-    FloatRequantisation,
-    Requantisation,
-)
+from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS, LONG_BITS, FloatRequantisation, Requantisation
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import Dequantisation
 from concord.integer.windows import convolution_settings

@@ -12,15 +12,7 @@ import numpy as np
 
 from concord.compiler.lowering.products import largest_weight
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.moves import (
-    ConcatMove,
-    ExpandMove,
-    FlattenMove,
-    NoMove,
-    ReshapeMove,
-    SqueezeMove,
-    TransposeMove,
-)
+from concord.integer.moves import ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove
 from concord.integer.npu.factors import ScaleError
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.npu.origins import Stored

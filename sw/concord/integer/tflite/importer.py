@@ -10,9 +10,13 @@ from concord.frontend.tflite_rewrites import read_network
 from concord.frontend.tflite_rewriting import live_operators
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import UnquantisedModel
+from concord.integer.tflite.lowering import LOWERED
+from concord.integer.tflite.moving import MOVEMENTS
+from concord.integer.tflite.operators import KERNELS, Operator
 from concord.integer.tflite.reading import FlatReading, fresh_name
-from concord.integer.tflite.registry import OPERATORS
 
+#: Operators that are executed on codes, by their names in the schema.
+OPERATORS: dict[str, Operator] = {**KERNELS, **MOVEMENTS, **LOWERED}
 #: Advice for operators that have another form.
 _REMEDIES = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "convert the layer with unroll=True",

@@ -461,7 +461,7 @@ def _concatenation(ctx: FlatReading, operator: FlatOperator) -> None:
 
 
 #: By the name of the operator in the schema.
-OPERATORS: dict[str, Operator] = {
+KERNELS: dict[str, Operator] = {
     "CONV_2D": _convolution,
     "DEPTHWISE_CONV_2D": _convolution,
     "FULLY_CONNECTED": _fully_connected,

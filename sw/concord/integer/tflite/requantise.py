@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from concord.integer.float32 import Integers, bit_length, shifted_right
-from concord.integer.requantise import ACCUMULATOR, Requantiser, check_sums
+from concord.integer.requantise import ACCUMULATOR, Requantiser
 from concord.integer.tflite.fixed_point import WIDE, FixedPointMultiplier
 
 #: Bits of the significand of a binary64 number, and of its lower part here.
@@ -43,10 +43,8 @@ class FixedPointRequantisation(Requantiser):
     def limits(self) -> tuple[int, int]:
         return (-WIDE, WIDE) if self.wide else ACCUMULATOR
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         scale = self.scale.reshaped(_along(axis, sums.ndim))
-        if not self.wide:
-            check_sums(sums)
         products = scale.times_wide(sums) if self.wide else scale.times(sums)
         return np.clip(products + self.zero_point, self.low, self.high)
 
@@ -64,7 +62,7 @@ class Binary64Requantisation(Requantiser):
     zero_point, low, high : int
         As of :class:`FixedPointRequantisation`.
     wide : bool
-        Whether accumulators have 35 bits, as those of codes of 16 bits.
+        Whether accumulators have 36 bits with the sign, as those of codes of 16 bits.
     """
 
     significand: Integers
@@ -87,12 +85,8 @@ class Binary64Requantisation(Requantiser):
         most = (1 << _ROOM) - 1
         return (-most, most) if self.wide else ACCUMULATOR
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
-        if not self.wide:
-            check_sums(sums)
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         size = np.abs(sums)
-        if (size >> _ROOM).any():
-            raise OverflowError(f"accumulators must fit {_ROOM} bits, not be in {sums.min()}..{sums.max()}")
         shape = () if self.significand.size == 1 else _along(axis, sums.ndim)
         significand, exponent = self.significand.reshape(shape), self.exponent.reshape(shape)
         # The product of _ROOM and 53 bits without its last 27 bits, of which is kept whether they were zero.
