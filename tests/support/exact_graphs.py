@@ -110,12 +110,13 @@ class GraphDraw:
         x = self.input(shape)
         return self.product(IntegerMatMul, x, (shape[-1], channels), 1, **settings)
 
-    def convolution(self, shape, channels, kernel, groups=1, strides=None, dilations=None, pads=None, **settings):
+    def convolution(self, shape, channels, kernel, groups=1, strides=None, dilations=None, pads=None, last=False,
+                    **settings):  # fmt: skip
         x, rank = self.input(shape), len(kernel)
         return self.product(
-            IntegerConvolution, x, (channels, shape[0] // groups, *kernel), 0, groups=groups,
+            IntegerConvolution, x, (channels, shape[-1 if last else 0] // groups, *kernel), 0, groups=groups,
             strides=strides or (1,) * rank, dilations=dilations or (1,) * rank, pads=pads or (0,) * 2 * rank,
-            **settings,
+            last=last, **settings,
         )  # fmt: skip
 
     def windows(self, kind, shape, kernel, strides=None, dilations=None, pads=None, x=None, **settings):

@@ -3,12 +3,9 @@
 import numpy as np
 
 from concord.integer.exact_sums import reach_of
+from concord.integer.operations import CodeMaximum, IntegerAverage
 from concord.integer.tflite.fixed_point import MOST, FixedPointMultiplier
 from concord.integer.tflite.operations import (
-    ChannelsLastAverage,
-    ChannelsLastConvolution,
-    ChannelsLastMaximum,
-    DenseRows,
     FixedPointMean,
     FixedPointProduct,
     FixedPointSoftmax,
@@ -48,22 +45,16 @@ class FixedPointDraw(GraphDraw):
             high = int(self.rng.integers(max(low, (low + high) // 2), high + 1))
         return {"low": low, "high": high}
 
-    def convolution(self, shape, channels, kernel, groups=1, strides=None, dilations=None, pads=None, x=None,
-                    how=twice_rounded, **settings):  # fmt: skip
-        x, rank = x or self.input(shape), len(kernel)
-        return self.product(
-            ChannelsLastConvolution, x, (channels, shape[-1] // groups, *kernel), 0, groups=groups,
-            strides=strides or (1,) * rank, dilations=dilations or (1,) * rank, pads=pads or (0,) * 2 * rank, how=how,
-            **settings,
-        )  # fmt: skip
+    def convolution(self, *shape, how=twice_rounded, **settings):
+        return super().convolution(*shape, last=True, how=how, **settings)
 
     def dense(self, shape, channels, how=binary64, **settings):
-        return self.product(DenseRows, self.input(shape), (shape[-1], channels), 1, how=how, **settings)
+        return self.matmul(shape, channels, how=how, **settings)
 
-    def pool(self, kind, shape, kernel, strides=(1, 1), pads=(0, 0, 0, 0)):
+    def pool(self, kind, shape, kernel, **settings):
         x = self.input(shape)
         scheme = self.graph.schemes[x]
-        return self.add(kind, x, scheme=scheme, kernel=kernel, strides=strides, pads=pads, **self.limits(scheme))
+        return self.windows(kind, shape, kernel, x=x, scheme=scheme, last=True, **settings, **self.limits(scheme))
 
     def mean(self, shape, axes, kept):
         x = self.input(shape)
@@ -151,7 +142,7 @@ def dense_layers(seed, widths):
 
 def channels_last_pools(seed, widths):
     draw = FixedPointDraw(seed, widths)
-    for kind in (ChannelsLastMaximum, ChannelsLastAverage):
+    for kind in (CodeMaximum, IntegerAverage):
         draw.pool(kind, (6, 5, 3), (2, 2), strides=(2, 2))
         draw.pool(kind, (7, 6, 3), (3, 2), strides=(1, 2), pads=(1, 0, 1, 1))
         draw.pool(kind, (5, 4, 1), (3, 3), pads=(1, 1, 1, 1))

@@ -15,13 +15,10 @@ from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
-from concord.integer.graph import IntegerOperation
-from concord.integer.model_values import Accumulators
+from concord.integer.model_values import Accumulators, OpenProduct
 from concord.integer.reading import Reading
-from concord.integer.requantise import FloatRequantisation
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
-from concord.integer.wide import Dequantisation
-from concord.integer.windows import window_settings
+from concord.integer.windows import convolution_settings
 
 
 def accumulators_beside(ctx: Reading, node: OnnxNode) -> tuple[Accumulators, np.ndarray[Any, Any]] | None:
@@ -63,9 +60,8 @@ def conv_integer(ctx: Reading, node: OnnxNode) -> None:
     weight = ctx.constant(node.input(1), "weight")
     rank = weight.ndim - 2
     offsets = weight.astype(np.int64) - _zero_points(ctx, node, len(weight)).reshape(-1, *[1] * (rank + 1))
-    windows = window_settings(ctx, node, weight.shape[2:])
-    groups = int(node.attrs.get("group", 1))
-    _accumulate(ctx, node, IntegerConvolution, len(weight), rank, weight=offsets, groups=groups, **windows)
+    windows = convolution_settings(ctx, node, weight.shape[2:])
+    _accumulate(ctx, node, IntegerConvolution, len(weight), rank, weight=offsets, **windows)
 
 
 def _zero_points(ctx: Reading, node: OnnxNode, channels: int) -> Integers:
@@ -82,16 +78,9 @@ def _accumulate(ctx: Reading, node: OnnxNode, kind: Any, channels: int, rank: in
     if zero.size != 1:
         raise Refusal("zero point of the first operand must be one number", "quantise it with one scale")
     source, zero_point = ctx.scheme_of(x), int(zero.item())
-    bias = np.zeros(channels, dtype=np.int64)
-
-    def make(output: str, requantisation: FloatRequantisation | Dequantisation) -> IntegerOperation:
-        product: IntegerOperation = kind(
-            name=node.name, inputs=(x,), output=output, bias=bias, zero_point=zero_point,
-            reach=reach_of(source, zero_point), requantisation=requantisation, **settings,
-        )  # fmt: skip
-        return product
-
-    ctx.sums[node.outputs[0]] = Accumulators(make, channels, rank)
+    fields = {"zero_point": zero_point, "reach": reach_of(source, zero_point), **settings}
+    product = OpenProduct(kind, node.name, x, np.ones(1, dtype=np.float32), channels, fields)
+    ctx.sums[node.outputs[0]] = Accumulators(product, rank)
 
 
 def dynamic(ctx: Reading, node: OnnxNode) -> None:

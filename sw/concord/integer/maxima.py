@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +26,8 @@ from concord.integer.moves import (
     TakeMove,
     TransposeMove,
 )
-from concord.integer.moving import node_axes
-from concord.integer.operations import CodeConstant, CodeMaximum, CodeMovement
+from concord.integer.moving import reduction
+from concord.integer.operations import CodeConstant, CodeMaximum, CodeMovement, Ends
 from concord.integer.point_wise import is_number, limited_by, number_at
 from concord.integer.reading import Reading
 from concord.integer.wide import WIDE, WideDifference
@@ -40,32 +43,26 @@ def max_pool(ctx: Reading, node: OnnxNode) -> None:
     if len([name for name in node.outputs if name]) > 1:
         raise Refusal("must have one output", "leave out the indices")
     kernel = tuple(node.attrs["kernel_shape"])
-    _pooled(ctx, node, CodesOfWindows(kernel, **window_settings(ctx, node, kernel)))
+    settings: dict[str, Any] = window_settings(ctx, node, kernel)
+    _pooled(ctx, node, partial(CodeMaximum, kernel=kernel, **settings))
 
 
 def global_max_pool(ctx: Reading, node: OnnxNode) -> None:
     """Read a GlobalMaxPool as a MaxPool with one window."""
-    kernel = ctx.sizes_of(node.input(0))[2:]
+    _pooled(ctx, node, _maximum_of(ctx.sizes_of(node.input(0))[2:]))
+
+
+def _maximum_of(kernel: tuple[int, ...]) -> Callable[..., CodeMaximum]:
+    """Maker of the greatest codes of windows side by side."""
     ones = (1,) * len(kernel)
-    _pooled(ctx, node, CodesOfWindows(kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel)))
+    return partial(CodeMaximum, kernel=kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel))
 
 
-class CodesOfWindows:
-    """Maker of an operation for the greatest codes of windows."""
-
-    def __init__(self, kernel: tuple[int, ...], **windows: tuple[int, ...]):
-        self.kernel, self.windows = kernel, windows
-
-    def made(self, name: str, source: str, output: str) -> CodeMaximum:
-        """The operation."""
-        return CodeMaximum(name=name, inputs=(source,), output=output, kernel=self.kernel, **self.windows)
-
-
-def _pooled(ctx: Reading, node: OnnxNode, windows: CodesOfWindows) -> None:
+def _pooled(ctx: Reading, node: OnnxNode, maximum: Callable[..., CodeMaximum]) -> None:
     x = node.input(0)
 
     def appended(first: str, last: str, scheme: Scheme) -> list[IntegerOperation]:
-        return [windows.made(node.name, first, last)]
+        return [maximum(name=node.name, inputs=(first,), output=last)]
 
     if (x in ctx.floats and ctx.uses.end_in_codes(node.outputs[0])) or ctx.passes(x):
         ctx.pass_numbers(x, node.outputs[0], appended)
@@ -77,23 +74,15 @@ def _pooled(ctx: Reading, node: OnnxNode, windows: CodesOfWindows) -> None:
 
 def reduced_max(ctx: Reading, node: OnnxNode) -> None:
     """ReduceMax over any axes but that of the samples, as a MaxPool with one window."""
-    axes, x = node_axes(ctx, node), ctx.codes(node.input(0))
+    x = ctx.codes(node.input(0))
+    kept, reduced, made = reduction(ctx, node, x)
     shape, scheme = ctx.sizes(x), ctx.scheme_of(x)
-    rank = len(shape)
-    reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
-    if 0 in reduced:
-        raise Refusal(f"axes must be some of {rank}, without that of the samples, not {axes}", "compute it outside")
-    kept = [axis for axis in range(1, rank) if axis not in reduced]
-    channels, size = (prod(shape[axis] for axis in part) for part in (kept, reduced))
-    sizes = [
-        shape[axis] if axis in kept else 1 for axis in range(1, rank) if node.attrs.get("keepdims", 1) or axis in kept
-    ]
-    windows = CodesOfWindows((size,), strides=(1,), dilations=(1,), pads=(0, 0))
+    channels, size = (prod(shape[axis] for axis in part) for part in (kept[1:], reduced))
     parts = [ctx.unique(f"{x}/{word}") for word in ("in front", "rows", "greatest")]
-    ctx.move(node.name, x, TransposeMove((0, *kept, *reduced)), scheme, parts[0])
+    ctx.move(node.name, x, TransposeMove((*kept, *reduced)), scheme, parts[0])
     ctx.move(node.name, parts[0], ReshapeMove((0, channels, size)), scheme, parts[1])
-    ctx.emit(windows.made(node.name, parts[1], parts[2]), scheme)
-    ctx.move(node.name, parts[2], ReshapeMove((0, *sizes)), scheme, ctx.moved_name(node.input(0), node.outputs[0]))
+    ctx.emit(_maximum_of((size,))(name=node.name, inputs=(parts[1],), output=parts[2]), scheme)
+    ctx.move(node.name, parts[2], made, scheme, ctx.moved_name(node.input(0), node.outputs[0]))
 
 
 def of_several(ctx: Reading, node: OnnxNode) -> None:
@@ -113,7 +102,7 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
     def widen(name: str) -> list[IntegerOperation]:
         parts = [ctx.numbers(part) for part in node.inputs]
         if node.op == "Max":
-            return beside.greatest(parts, name, WIDE, WIDE.low, WIDE.high)
+            return beside.greatest(parts, name, WIDE, WIDE)
         zero, greatest = (ctx.unique(f"{name}/{word}") for word in ("zero", "opposite"))
         opposites = [ctx.unique(f"{name}/{k}") for k in range(len(parts))]
         ctx.graph.schemes.update(dict.fromkeys((zero, *opposites), WIDE))
@@ -123,7 +112,7 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
                 WideDifference(name=node.name, inputs=(zero, part), output=output)
                 for part, output in zip(parts, opposites, strict=True)
             ),
-            *beside.greatest(opposites, greatest, WIDE, WIDE.low, WIDE.high),
+            *beside.greatest(opposites, greatest, WIDE, WIDE),
             WideDifference(name=node.name, inputs=(zero, greatest), output=name),
         ]
 
@@ -142,26 +131,15 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
         ]
         greatest, least = (ctx.unique(f"{target.name}/{word}") for word in ("opposite", "least"))
         ctx.graph.schemes.update(dict.fromkeys((*names, greatest), opposite) | {least: scheme})
-        steps += beside.greatest(names, greatest, opposite, opposite.low, opposite.high)
+        steps += beside.greatest(names, greatest, opposite, opposite)
         steps.append(ctx.table(node.name, greatest, (NEGATIVE,), scheme, least))
-        last = CodeMovement(
-            name=node.name, inputs=(least,), output=target.name, move=NoMove(), low=target.low, high=target.high
-        )
-        return [*steps, last]
+        return [*steps, CodeMovement.of(node.name, (least,), target.name, NoMove(), target)]
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         if node.op == "Min":
             return make_least(target)
-        steps: list[IntegerOperation] = []
-        parts = []
-        for k, (part, functions) in enumerate(operands):
-            if functions or ctx.scheme_of(part) != target.scheme:
-                made = ctx.unique(f"{target.name}/{k}")
-                steps.append(ctx.table(f"{node.name}/{k}", part, functions, target.scheme, made))
-                ctx.graph.schemes[made] = target.scheme
-                part = made
-            parts.append(part)
-        return [*steps, *beside.greatest(parts, target.name, target.scheme, target.low, target.high)]
+        tables, parts = ctx.in_scheme(node.name, operands, target)
+        return [*tables, *beside.greatest(parts, target.name, target.scheme, target)]
 
     ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 
@@ -183,8 +161,8 @@ class TensorsBeside:
             reason = f"operands must have one rank, not shapes {[list(own) for own in self.shapes]}"
             raise Refusal(reason, "put Reshape in front of it")
 
-    def greatest(self, parts: list[str], output: str, scheme: Scheme, low: int, high: int) -> list[IntegerOperation]:
-        """Operations whose last one makes the greatest elements, from ``low`` to ``high``."""
+    def greatest(self, parts: list[str], output: str, scheme: Scheme, ends: Ends) -> list[IntegerOperation]:
+        """Operations whose last one makes the greatest elements, within ends."""
         rank, steps = len(self.shape), list[IntegerOperation]()
 
         def made(operation: IntegerOperation) -> str:
@@ -192,9 +170,8 @@ class TensorsBeside:
             self.ctx.graph.schemes[operation.output] = scheme
             return operation.output
 
-        def moved(tensors: list[str], move: Move, name: str, low: int, high: int) -> str:
-            ends = {"low": low, "high": high}
-            return made(CodeMovement(name=self.node.name, inputs=tuple(tensors), output=name, move=move, **ends))
+        def moved(tensors: list[str], move: Move, name: str, ends: Ends) -> str:
+            return made(CodeMovement.of(self.node.name, tensors, name, move, ends))
 
         wide = []
         for part, own in zip(parts, self.shapes, strict=True):
@@ -202,12 +179,10 @@ class TensorsBeside:
                 TakeMove(axis, (0,) * size) for axis, size in enumerate(self.shape) if axis and own[axis] != size
             ]
             for move in (*moves, ExpandMove((rank,))):
-                part = moved([part], move, self.ctx.unique(f"{output}/moved"), scheme.low, scheme.high)
+                part = moved([part], move, self.ctx.unique(f"{output}/moved"), scheme)
             wide.append(part)
-        beside = moved(wide, ConcatMove(rank), self.ctx.unique(f"{output}/beside"), scheme.low, scheme.high)
-        window = (*[1] * (rank - 2), len(parts))
-        ones = (1,) * len(window)
-        windows = CodesOfWindows(window, strides=ones, dilations=ones, pads=(0,) * 2 * len(window))
-        greatest = made(windows.made(self.node.name, beside, self.ctx.unique(f"{output}/greatest")))
-        moved([greatest], SqueezeMove((rank,)), output, low, high)
+        beside = moved(wide, ConcatMove(rank), self.ctx.unique(f"{output}/beside"), scheme)
+        maximum, name = _maximum_of((*[1] * (rank - 2), len(parts))), self.ctx.unique(f"{output}/greatest")
+        greatest = made(maximum(name=self.node.name, inputs=(beside,), output=name))
+        moved([greatest], SqueezeMove((rank,)), output, ends)
         return steps

@@ -14,7 +14,7 @@ from concord.integer.float32 import Integers
 from concord.integer.functions import FunctionStep
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.requantise import FloatRequantisation, Requantisation
+from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
 from concord.integer.wide import Dequantisation
 from concord.transfer import UniformAffine
 
@@ -96,55 +96,6 @@ class Unquantised:
 
 
 @dataclass(frozen=True, eq=False)
-class Accumulators:
-    """Sums of products as a tensor of the model, in integers or as floats; these may have a factor and a term.
-
-    Parameters
-    ----------
-    make : callable
-        Makes the product, of the name of its codes and of what makes them of sums.
-    channels : int
-        Number of channels.
-    rank : int
-        Number of axes after that of the channels.
-    floats : bool
-        Whether the sums are floats.
-    factor, term : array of float32
-        One number, or one for each channel. ``None`` as long as nothing has multiplied or added it.
-    """
-
-    make: Callable[[str, FloatRequantisation | Dequantisation], IntegerOperation]
-    channels: int
-    rank: int
-    floats: bool = False
-    factor: NDArray[np.float32] | None = None
-    term: NDArray[np.float32] | None = None
-
-    def numbers(self, constant: NDArray[Any], what: str) -> NDArray[np.float32]:
-        """A constant, by channel; ``Refusal`` if it is no float32 number, or not one or one for each channel."""
-        single = (self.channels, *[1] * self.rank)
-        if constant.dtype != np.float32:
-            raise Refusal(f"{what} must be of float32, not {constant.dtype}", "cast it")
-        if constant.size != 1 and (1,) * (constant.ndim - len(single)) + single != constant.shape:
-            reason = f"{what} must be one number, or one for each of {self.channels} channels"
-            raise Refusal(f"{reason}, not of shape {list(constant.shape)}", "make it so")
-        if not np.isfinite(constant).all():
-            raise Refusal(f"{what} must be of finite numbers")
-        return constant.reshape(-1)
-
-    def opened(self) -> Unquantised:
-        """The sums as floats in front of QuantizeLinear."""
-        factor = np.ones(1, dtype=np.float32) if self.factor is None else self.factor
-        term = np.zeros(1, dtype=np.float32) if self.term is None else self.term
-
-        def make(target: CodeTarget) -> list[IntegerOperation]:
-            ends = target.scheme.zero, target.low, target.high
-            return [self.make(target.name, FloatRequantisation(factor, term, target.scale, *ends))]
-
-        return Unquantised(make, widen=lambda name: [self.make(name, Dequantisation(factor, term))])
-
-
-@dataclass(frozen=True, eq=False)
 class ProductBias:
     """Addends of the sums of a product.
 
@@ -187,26 +138,74 @@ class OpenProduct:
     channels: int
     settings: Mapping[str, Any]
 
+    def made(self, output: str, offsets: Integers | None, how: Requantiser) -> list[IntegerOperation]:
+        """The product with a requantisation; ``offsets`` are its bias, of 0 if there is none."""
+        bias = np.zeros(self.channels, dtype=np.int64) if offsets is None else offsets
+        fields = {**self.settings, "bias": bias, "requantisation": how}
+        return [self.kind(name=self.name, inputs=(self.source,), output=output, **fields)]
+
     def opened(self, bias: ProductBias) -> Unquantised:
         """The result with a bias, in front of QuantizeLinear."""
-
-        def product(output: str, offsets: Integers, how: Any) -> list[IntegerOperation]:
-            fields = {**self.settings, "bias": offsets, "requantisation": how}
-            return [self.kind(name=self.name, inputs=(self.source,), output=output, **fields)]
 
         def make(target: CodeTarget) -> list[IntegerOperation]:
             ends = target.scheme.zero, target.low, target.high
             if bias.term.any():
                 how = FloatRequantisation(self.scale, bias.term, target.scale, *ends)
-                return product(target.name, bias.offsets, how)
-            return product(target.name, bias.offsets, Requantisation(self.scale / target.scale, *ends))
+                return self.made(target.name, bias.offsets, how)
+            return self.made(target.name, bias.offsets, Requantisation(self.scale / target.scale, *ends))
 
         def widen(name: str) -> list[IntegerOperation]:
             if bias.wide_term is None:
-                return product(name, bias.offsets, Dequantisation(self.scale, bias.term))
-            return product(name, np.zeros_like(bias.offsets), Dequantisation(self.scale, bias.wide_term))
+                return self.made(name, bias.offsets, Dequantisation(self.scale, bias.term))
+            return self.made(name, None, Dequantisation(self.scale, bias.wide_term))
 
         return Unquantised(make, widen=widen)
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulators:
+    """Sums of products as a tensor of the model, in integers or as floats; these may have a factor and a term.
+
+    Parameters
+    ----------
+    product : OpenProduct
+        What makes the sums; its scale does not count.
+    rank : int
+        Number of axes after that of the channels.
+    floats : bool
+        Whether the sums are floats.
+    factor, term : array of float32
+        One number, or one for each channel. ``None`` as long as nothing has multiplied or added it.
+    """
+
+    product: OpenProduct
+    rank: int
+    floats: bool = False
+    factor: NDArray[np.float32] | None = None
+    term: NDArray[np.float32] | None = None
+
+    def numbers(self, constant: NDArray[Any], what: str) -> NDArray[np.float32]:
+        """A constant, by channel; ``Refusal`` if it is no float32 number, or not one or one for each channel."""
+        single = (self.product.channels, *[1] * self.rank)
+        if constant.dtype != np.float32:
+            raise Refusal(f"{what} must be of float32, not {constant.dtype}", "cast it")
+        if constant.size != 1 and (1,) * (constant.ndim - len(single)) + single != constant.shape:
+            reason = f"{what} must be one number, or one for each of {self.product.channels} channels"
+            raise Refusal(f"{reason}, not of shape {list(constant.shape)}", "make it so")
+        if not np.isfinite(constant).all():
+            raise Refusal(f"{what} must be of finite numbers")
+        return constant.reshape(-1)
+
+    def opened(self) -> Unquantised:
+        """The sums as floats in front of QuantizeLinear."""
+        factor = self.product.scale if self.factor is None else self.factor
+        term = np.zeros(1, dtype=np.float32) if self.term is None else self.term
+
+        def make(target: CodeTarget) -> list[IntegerOperation]:
+            ends = target.scheme.zero, target.low, target.high
+            return self.product.made(target.name, None, FloatRequantisation(factor, term, target.scale, *ends))
+
+        return Unquantised(make, widen=lambda name: self.product.made(name, None, Dequantisation(factor, term)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,24 @@ def node_axes(ctx: Reading, node: OnnxNode) -> tuple[int, ...] | None:
     return _integers(ctx, node, 1, "axes")
 
 
+def reduction(ctx: Reading, node: OnnxNode, codes: str) -> tuple[list[int], list[int], ReshapeMove]:
+    """Axes of codes that are kept and those that are reduced, and the shape of the result.
+
+    Raises
+    ------
+    Refusal
+        If the axis of the samples is reduced.
+    """
+    axes, shape = node_axes(ctx, node), ctx.sizes(codes)
+    rank = len(shape)
+    reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
+    if 0 in reduced:
+        raise Refusal(f"axes must be some of {rank}, without that of the samples, not {axes}", "compute it outside")
+    keeps, rest = node.attrs.get("keepdims", 1), range(1, rank)
+    sizes = (1 if axis in reduced else shape[axis] for axis in rest if keeps or axis not in reduced)
+    return [axis for axis in range(rank) if axis not in reduced], reduced, ReshapeMove((0, *sizes))
+
+
 def _integers(ctx: Reading, node: OnnxNode, place: int, name: str) -> tuple[int, ...] | None:
     """Integers at an operand of a node, or in an attribute as in the first versions."""
     if node.input(place):

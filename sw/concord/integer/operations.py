@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 from math import prod
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +18,10 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.requantise import Requantisation, codes_of_steps
 from concord.integer.sum_orders import SUM_ORDERS
-from concord.integer.weighted_sums import windows_of
+from concord.integer.weighted_sums import elements_of_windows, windows_of
 from concord.transfer import TransferTable
 
+_INT64 = np.iinfo(np.int64)
 #: Largest magnitude of a code of 16 bits.
 _LARGEST_CODE = 65535
 #: Bits of the integers that sums of two tensors are made of, and by which they may be moved down.
@@ -25,18 +29,61 @@ _GRID_BITS = 62
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeMaximum(IntegerOperation):
-    """Greatest code of each window, as MaxPool; parameters as of :class:`IntegerConvolution`."""
+class CodeWindows(IntegerOperation):
+    """Operation that makes a code of each window, and limits it.
+
+    Parameters
+    ----------
+    kernel, strides, dilations, pads
+        As of :class:`IntegerConvolution`, by dimension; padding is no element of a window.
+    last : bool
+        Whether channels are the last axis of what is read and made, and not the second one.
+    low, high : int
+        Least and greatest code of the result.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
+    last: bool = False
+    low: int = _INT64.min
+    high: int = _INT64.max
+
+    @property
+    def _taps(self) -> tuple[int, ...]:
+        """Axes of the elements of a window."""
+        return tuple(range(-len(self.kernel), 0))
+
+    def _windows(self, codes: Integers, padding: int) -> Integers:
+        return windows_of(codes, self.kernel, self.strides, self.dilations, self.pads, padding, last=self.last)
+
+    def counts(self, shape: tuple[int, ...], padding: int = 0) -> Integers:
+        """Number of elements ``[1, 1, *places]`` of each window of a tensor of a shape; 1 for ``padding`` counts it."""
+        sizes = shape[1:-1] if self.last else shape[2:]
+        return elements_of_windows(sizes, self.kernel, self.strides, self.dilations, self.pads, padding)
+
+    def _limited(self, codes: Integers) -> Integers:
+        """Codes ``[samples, channels, *places]`` in the layout of the result."""
+        return np.clip(np.moveaxis(codes, 1, -1) if self.last else codes, self.low, self.high)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeMaximum(CodeWindows):
+    """Greatest code of each window, as MaxPool."""
 
     def run(self, *codes: Integers) -> Integers:
-        least = int(np.iinfo(np.int64).min)
-        windows = windows_of(codes[0], self.kernel, self.strides, self.dilations, self.pads, least)
-        return np.asarray(windows.max(axis=tuple(range(-len(self.kernel), 0))))
+        return self._limited(self._windows(codes[0], _INT64.min).max(axis=self._taps))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IntegerAverage(CodeWindows):
+    """The mean of the codes of each window, halves away from zero, as AVERAGE_POOL_2D of TensorFlow Lite."""
+
+    def run(self, *codes: Integers) -> Integers:
+        sums, count = self._windows(codes[0], 0).sum(axis=self._taps), self.counts(codes[0].shape)
+        size = (np.abs(sums) + count // 2) // count
+        return self._limited(np.where(sums < 0, -size, size))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,7 +136,7 @@ class CodeMean(IntegerOperation):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeAverage(CodeMean):
+class CodeAverage(CodeWindows, CodeMean):
     """Mean of windows, as AveragePool; that of the whole image is a :class:`CodeMean`.
 
     The numbers of the codes are added up in binary32, row by row; the sum is divided by their count and by the scale of
@@ -97,18 +144,12 @@ class CodeAverage(CodeMean):
 
     Parameters
     ----------
-    kernel, strides, dilations, pads
-        As of :class:`CodeMaximum`.
     padding_counts : bool
         Whether elements of the padding count.
     shift : int
         Added to the codes made as long as a kernel makes them.
     """
 
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    pads: tuple[int, ...]
     padding_counts: bool
     shift: int = 0
 
@@ -121,18 +162,14 @@ class CodeAverage(CodeMean):
         """True if a kernel takes the only window, all of a tensor ``[samples, channels, *sizes]``, for a mean."""
         return not self.order and shape[2:] == self.kernel and not any(self.pads)
 
-    def counts(self, shape: tuple[int, ...]) -> Integers:
-        """Number of elements of each window ``[1, 1, *places]``."""
-        ones, around = np.ones((1, 1, *shape[2:]), dtype=np.int64), int(self.padding_counts)
-        counts = windows_of(ones, self.kernel, self.strides, self.dilations, self.pads, around)
-        return np.asarray(counts.sum(axis=tuple(range(-len(self.kernel), 0))))
+    def counts(self, shape: tuple[int, ...], padding: int = 0) -> Integers:
+        return super().counts(shape, max(padding, int(self.padding_counts)))
 
     def run(self, *codes: Integers) -> Integers:
         if self.is_mean(codes[0].shape):
-            return super().run(*codes)
+            return CodeMean.run(self, *codes)
         offsets = codes[0] - self.zero_point
-        shape = self.kernel, self.strides, self.dilations, self.pads
-        windows = windows_of(offsets, *shape, 0)
+        windows = self._windows(offsets, 0)
         rows = windows.reshape(*windows.shape[: offsets.ndim], -1)
         return self.codes_of_rows(rows, self.counts(offsets.shape), self.in_front)
 
@@ -142,10 +179,8 @@ def _zero(zero_point: int) -> Binary32:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeSoftmax(IntegerOperation):
-    """Softmax along an axis: powers from a table, over their sum.
-
-    ``code = clamp(rne(f32(f32(power * steps) / sum)) + zero_point)``, where ``sum`` is added up in binary32.
+class RowSoftmax(IntegerOperation):
+    """Softmax along an axis: powers from a table, over their sum, which is added up in binary32.
 
     Parameters
     ----------
@@ -155,8 +190,6 @@ class CodeSoftmax(IntegerOperation):
         As operators before opset 13 have it.
     scale : float32
         Of the codes read.
-    steps : float32
-        Codes of the result per unit, a whole number.
     zero_point, low, high : int
         Of the codes made.
     """
@@ -164,19 +197,45 @@ class CodeSoftmax(IntegerOperation):
     axis: int
     flattened: bool
     scale: np.float32
-    steps: np.float32
     zero_point: int
     low: int
     high: int
 
+    @abstractmethod
+    def powers_of(self, count: int) -> NDArray[np.float32]:
+        """Powers of a row of ``count`` codes by code less the greatest one, the last for 0."""
+
+    @abstractmethod
+    def steps_of(self, powers: Binary32, total: Binary32) -> Binary32:
+        """Steps from the zero point, of powers and of their sum."""
+
     def run(self, *codes: Integers) -> Integers:
         axis = self.axis % codes[0].ndim
         rows = codes[0].reshape(*codes[0].shape[:axis], -1) if self.flattened else np.moveaxis(codes[0], axis, -1)
-        powers = Binary32.of(powers_of_softmax(self.scale, rows.shape[-1]))
-        own = powers[rows - rows.max(axis=-1, keepdims=True) + 255]
-        share = own * Binary32.of(self.steps) / own.summed()[..., None]
-        made = np.clip(share.integers() + self.zero_point, self.low, self.high)
+        powers = self.powers_of(rows.shape[-1])
+        own = Binary32.of(powers)[rows - rows.max(axis=-1, keepdims=True) + len(powers) - 1]
+        steps = self.steps_of(own, own.summed()[..., None])
+        made = np.clip(steps.integers() + self.zero_point, self.low, self.high)
         return made.reshape(codes[0].shape) if self.flattened else np.moveaxis(made, -1, axis)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CodeSoftmax(RowSoftmax):
+    """Softmax by the kernel on codes: ``code = clamp(rne(f32(f32(power * steps) / sum)) + zero_point)``.
+
+    Parameters
+    ----------
+    steps : float32
+        Codes of the result per unit, a whole number.
+    """
+
+    steps: np.float32
+
+    def powers_of(self, count: int) -> NDArray[np.float32]:
+        return powers_of_softmax(self.scale, count)
+
+    def steps_of(self, powers: Binary32, total: Binary32) -> Binary32:
+        return powers * Binary32.of(self.steps) / total
 
 
 @lru_cache(maxsize=64)
@@ -393,6 +452,16 @@ class CodePairTable(TableOperation):
         return self.table.apply(a * self.count + b).astype(np.int64)
 
 
+class Ends(Protocol):
+    """Anything with a least and a greatest code."""
+
+    @property
+    def low(self) -> int: ...
+
+    @property
+    def high(self) -> int: ...
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CodeMovement(IntegerOperation):
     """Operation that makes an array of codes of others, and changes none but those that are beyond its ends.
@@ -407,6 +476,11 @@ class CodeMovement(IntegerOperation):
     move: Move
     low: int
     high: int
+
+    @classmethod
+    def of(cls, name: str, inputs: Sequence[str], output: str, move: Move, ends: Ends) -> CodeMovement:
+        """A movement with the least and the greatest code of a scheme, or of what else has ends."""
+        return cls(name=name, inputs=tuple(inputs), output=output, move=move, low=ends.low, high=ends.high)
 
     def run(self, *codes: Integers) -> Integers:
         return np.clip(self.move.apply(*codes), self.low, self.high)

@@ -10,18 +10,12 @@ from typing import Any
 import numpy as np
 
 from concord.frontend.context import OnnxNode
-from concord.frontend.errors import Refusal
 from concord.integer.accumulators import ON_ACCUMULATORS, accumulators_beside, leave
 from concord.integer.graph import IntegerOperation
 from concord.integer.maxima import global_max_pool, max_pool, of_several, reduced_max
 from concord.integer.model_values import CodeTarget, Unquantised
-from concord.integer.moves import (
-    ConcatMove,
-    Move,
-    ReshapeMove,
-    TransposeMove,
-)
-from concord.integer.moving import MOVEMENTS, node_axes
+from concord.integer.moves import ConcatMove, Move, ReshapeMove, TransposeMove
+from concord.integer.moving import MOVEMENTS, reduction
 from concord.integer.operations import (
     CodeAverage,
     CodeFloats,
@@ -132,13 +126,9 @@ def _mean_of(ctx: Reading, node: OnnxNode, x: str, order: str, target: CodeTarge
 
 def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
     """ReduceMean over any axes but that of the samples: the mean of GlobalAveragePool over channels that are kept."""
-    axes, x = node_axes(ctx, node), ctx.codes(node.input(0))
+    x = ctx.codes(node.input(0))
+    kept, reduced, shaped = reduction(ctx, node, x)
     shape = ctx.sizes(x)
-    rank = len(shape)
-    reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
-    kept = [axis for axis in range(rank) if axis not in reduced]
-    if 0 in reduced or not reduced:
-        raise Refusal(f"axes must be some of {rank}, without that of the samples, not {axes}", "compute it outside")
     in_order = kept == [*range(len(kept))]
     channels = prod(shape[axis] for axis in kept[1:])
     moves: list[Move] = [] if in_order else [TransposeMove((*kept, *reduced))]
@@ -149,19 +139,12 @@ def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
         ctx.move(node.name, x, move, ctx.scheme_of(x), moved)
         x = moved
     order = ctx.fusion.order(node, in_order)
-    keeps = bool(node.attrs.get("keepdims", 1))
-    sizes = tuple(
-        0 if axis == 0 else shape[axis] if axis in kept else 1 for axis in range(rank) if keeps or axis in kept
-    )
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         result = ctx.unique(f"{target.name}/mean")
         ctx.graph.schemes[result] = target.scheme
-        ends = target.scheme.low, target.scheme.high
-        shaped = CodeMovement(
-            name=node.name, inputs=(result,), output=target.name, move=ReshapeMove(sizes), low=ends[0], high=ends[1]
-        )
-        return [_mean_of(ctx, node, x, order, replace(target, name=result)), shaped]
+        last = CodeMovement.of(node.name, (result,), target.name, shaped, target.scheme)
+        return [_mean_of(ctx, node, x, order, replace(target, name=result)), last]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
 
@@ -190,10 +173,8 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
     axis = int(node.attrs["axis"])
 
     def widen(name: str) -> list[IntegerOperation]:
-        parts = tuple(ctx.numbers(part) for part in node.inputs)
-        return [
-            CodeMovement(name=node.name, inputs=parts, output=name, move=ConcatMove(axis), low=WIDE.low, high=WIDE.high)
-        ]
+        parts = [ctx.numbers(part) for part in node.inputs]
+        return [CodeMovement.of(node.name, parts, name, ConcatMove(axis), WIDE)]
 
     if not all(map(ctx.reads_codes, node.inputs)):
         ctx.add_wide(node.outputs[0], widen)
@@ -201,21 +182,8 @@ def concat(ctx: Reading, node: OnnxNode) -> None:
     operands = [ctx.operand(name) for name in node.inputs]
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        operations: list[IntegerOperation] = []
-        parts = []
-        for k, (name, functions) in enumerate(operands):
-            part = name
-            if functions or ctx.scheme_of(name) != target.scheme:
-                part = ctx.unique(f"{target.name}/{k}")
-                operations.append(ctx.table(f"{node.name}/{k}", name, functions, target.scheme, part))
-                ctx.graph.schemes[part] = target.scheme
-            parts.append(part)
-
-        last = CodeMovement(
-            name=node.name, inputs=tuple(parts), output=target.name, move=ConcatMove(axis), low=target.low,
-            high=target.high,
-        )  # fmt: skip
-        return [*operations, last]
+        tables, parts = ctx.in_scheme(node.name, operands, target)
+        return [*tables, CodeMovement.of(node.name, parts, target.name, ConcatMove(axis), target)]
 
     ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 

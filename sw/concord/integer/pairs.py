@@ -85,10 +85,7 @@ def _looked_up(
 
 
 def pair_table(
-    operation: IntegerOperation,
-    sources: list[UniformAffine],
-    tables: list[CodeTable | None],
-    target: UniformAffine,
+    operation: IntegerOperation, sources: list[UniformAffine], tables: list[CodeTable | None], target: UniformAffine
 ) -> TransferTable | None:
     """The table of an operation of two tensors, by the index of a pair of codes; of one tensor twice, by its code.
 

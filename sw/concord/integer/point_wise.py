@@ -60,18 +60,11 @@ def _slopes(ctx: Reading, node: OnnxNode) -> None:
         for k, slope in enumerate(slopes.reshape(-1).tolist()):
             taken, part = (ctx.unique(f"{target.name}/{word} {k}") for word in ("taken", "channel"))
             source = ctx.scheme_of(x)
-            steps.append(
-                CodeMovement(
-                    name=node.name, inputs=(x,), output=taken, move=TakeMove(axis, (k,)), low=source.low,
-                    high=source.high,
-                )
-            )  # fmt: skip
+            steps.append(CodeMovement.of(node.name, (x,), taken, TakeMove(axis, (k,)), source))
             ctx.graph.schemes.update({taken: source, part: target.scheme})
             steps.append(ctx.table(f"{node.name}/{k}", taken, (("leaky_relu", {"alpha": slope}),), target.scheme, part))
             parts.append(part)
-        ends = {"low": target.low, "high": target.high}
-        last = CodeMovement(name=node.name, inputs=tuple(parts), output=target.name, move=ConcatMove(axis), **ends)
-        return [*steps, last]
+        return [*steps, CodeMovement.of(node.name, parts, target.name, ConcatMove(axis), target)]
 
     ctx.open[node.outputs[0]] = Unquantised(make)
 

@@ -18,16 +18,10 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, ConstantCodes, OpenProduct, ProductBias, Unquantised
 from concord.integer.moves import Move, PadMove, TakeMove
 from concord.integer.reading import Reading
-from concord.integer.requantise import (
-    ACCUMULATOR,
-    ACCUMULATOR_BITS,
-    LONG_BITS,
-    FloatRequantisation,
-    Requantisation,
-)
+from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS, LONG_BITS, FloatRequantisation, Requantisation
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import Dequantisation
-from concord.integer.windows import window_settings
+from concord.integer.windows import convolution_settings
 
 #: A bias may have another scale than the product of the others by what rounding makes of it.
 _BIAS_TOLERANCE = 1e-6
@@ -63,15 +57,11 @@ def bias_of(
     apart : bool
         Whether an operation of its own adds the bias: in binary32, whatever scale it has.
     """
-    channels = product.channels
+    channels, scale = product.channels, product.scale.reshape(-1)
     if name in ctx.weights:
         codes = ctx.weights[name]
         _check_shape(codes.offsets.shape, channels)
-        if (
-            factor == 1
-            and not apart
-            and np.allclose(codes.scale, product.scale.reshape(-1), rtol=_BIAS_TOLERANCE, atol=0)
-        ):
+        if factor == 1 and not apart and np.allclose(codes.scale, scale, rtol=_BIAS_TOLERANCE, atol=0):
             return ProductBias(np.broadcast_to(codes.offsets.reshape(-1), channels), _NOTHING)
         numbers, rounded = codes.numbers, False
     elif name in ctx.constants and ctx.constants[name].dtype == np.float32:
@@ -83,14 +73,8 @@ def bias_of(
         raise Refusal("bias must be of finite numbers")
     term = np.asarray(numbers * np.float32(factor)).reshape(-1)
     rounded = rounded and factor == 1 and not apart and ctx.fusion.optimised and ctx.uses.end_in_codes(output)
-    steps = np.rint(np.broadcast_to(term, channels) / product.scale.reshape(-1)).astype(np.float64)
-    if (
-        rounded
-        and factor == 1
-        and not apart
-        and ctx.uses.end_in_codes(output)
-        and np.abs(steps).max(initial=0) <= ACCUMULATOR[1]
-    ):
+    steps = np.rint(np.broadcast_to(term, channels) / scale).astype(np.float64)
+    if rounded and np.abs(steps).max(initial=0) <= ACCUMULATOR[1]:
         return ProductBias(steps.astype(np.int64), _NOTHING, term)
     return ProductBias(np.zeros(channels, dtype=np.int64), term)
 
@@ -103,35 +87,24 @@ def _check_shape(shape: tuple[int, ...], channels: int) -> None:
 
 
 def _product(
-    ctx: Reading, node: OnnxNode, x: str, constant: ConstantCodes, axis: int, alpha: float, kind: Any, **settings: Any
+    ctx: Reading, node: OnnxNode, x: str, constant: ConstantCodes, axis: int, alpha: float = 1.0, **windows: Any
 ) -> OpenProduct:
-    """A product of a tensor of codes and a weight whose channels are along an axis."""
+    """A product of a tensor of codes and a weight whose channels are along an axis; a convolution with ``windows``."""
     if constant.axis is not None and constant.axis % constant.offsets.ndim != axis:
         raise Refusal(f"weight must have its scales along axis {axis}, not {constant.axis}", "quantise it per channel")
     scheme = ctx.scheme_of(x)
     scale = np.float32(alpha) * np.float32(scheme.scale) * constant.scale
-    fields = {"zero_point": scheme.zero, "reach": reach_of(scheme, scheme.zero), **settings}
+    weight = constant.offsets if windows or axis else constant.offsets.T
+    fields = {"weight": weight, "zero_point": scheme.zero, "reach": reach_of(scheme, scheme.zero), **windows}
+    kind = IntegerConvolution if windows else IntegerMatMul
     return OpenProduct(kind, node.name, x, scale, constant.offsets.shape[axis], fields)
 
 
 def conv(ctx: Reading, node: OnnxNode) -> None:
     """Conv in any number of dimensions, with groups."""
     weight = ctx.weight(node.input(1), "weight")
-    windows = window_settings(ctx, node, weight.offsets.shape[2:])
-    groups = int(node.attrs.get("group", 1))
-    product = _product(
-        ctx,
-        node,
-        ctx.codes(node.input(0)),
-        weight,
-        0,
-        1.0,
-        IntegerConvolution,
-        weight=weight.offsets,
-        groups=groups,
-        **windows,
-    )
-    _leave(ctx, node, product)
+    windows: dict[str, Any] = convolution_settings(ctx, node, weight.offsets.shape[2:])
+    _leave(ctx, node, _product(ctx, node, ctx.codes(node.input(0)), weight, 0, **windows))
 
 
 def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
@@ -169,11 +142,9 @@ def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
     turned = np.flip(turned.reshape(groups * part, inputs // groups, *kernel), tuple(range(2, 2 + rank)))
     scale = weight.scale if weight.axis is None else np.tile(weight.scale, groups)
     constant = ConstantCodes(np.ascontiguousarray(turned), scale, None if weight.axis is None else 0, None)
-    product = _product(
-        ctx, node, x, constant, 0, 1.0, IntegerConvolution, weight=constant.offsets, groups=groups,
-        strides=(1,) * rank, dilations=dilations, pads=(*(a for a, _ in around), *(b for _, b in around)),
-    )  # fmt: skip
-    _leave(ctx, node, product)
+    pads = (*(a for a, _ in around), *(b for _, b in around))
+    windows: dict[str, Any] = {"strides": (1,) * rank, "dilations": dilations, "pads": pads, "groups": groups}
+    _leave(ctx, node, _product(ctx, node, x, constant, 0, **windows))
 
 
 def gemm(ctx: Reading, node: OnnxNode) -> None:
@@ -181,12 +152,9 @@ def gemm(ctx: Reading, node: OnnxNode) -> None:
     if node.attrs.get("transA", 0):
         raise Refusal("transA must be 0", "transpose the constants")
     weight = ctx.weight(node.input(1), "weight")
-    transposed = bool(node.attrs.get("transB", 0))
-    matrix = weight.offsets.T if transposed else weight.offsets
+    axis = 0 if node.attrs.get("transB", 0) else 1
     alpha, beta = (float(node.attrs.get(name, 1.0)) for name in ("alpha", "beta"))
-    product = _product(
-        ctx, node, ctx.codes(node.input(0)), weight, 0 if transposed else 1, alpha, IntegerMatMul, weight=matrix
-    )
+    product = _product(ctx, node, ctx.codes(node.input(0)), weight, axis, alpha)
     _leave(ctx, node, product, factor=beta, rounded=alpha == 1)
 
 
@@ -205,7 +173,7 @@ def matmul(ctx: Reading, node: OnnxNode) -> None:
     weight = ctx.weight(node.input(1), "second operand")
     if weight.offsets.ndim != 2:
         raise Refusal(f"second operand must be a matrix, not of shape {list(weight.offsets.shape)}", "make it one Gemm")
-    product = _product(ctx, node, ctx.codes(node.input(0)), weight, 1, 1.0, IntegerMatMul, weight=weight.offsets)
+    product = _product(ctx, node, ctx.codes(node.input(0)), weight, 1)
     ctx.open[node.outputs[0]] = product.opened(_without_bias(product.channels))
     ctx.products[node.outputs[0]] = product
 
@@ -218,11 +186,8 @@ def add_to_product(ctx: Reading, node: OnnxNode) -> bool:
             continue
         product = ctx.products[x]
         value = ctx.weights[constant].offsets if constant in ctx.weights else ctx.constants.get(constant)
-        if (
-            value is None
-            or value.shape not in ((product.channels,), (1, product.channels))
-            or value.dtype.kind not in "if"
-        ):
+        shapes = (product.channels,), (1, product.channels)
+        if value is None or value.shape not in shapes or value.dtype.kind not in "if":
             continue
         bias = bias_of(ctx, constant, product, output, apart=not _is_gemm(ctx, product))
         ctx.open[output] = product.opened(bias)
@@ -258,12 +223,8 @@ def _of_two_tensors(ctx: Reading, node: OnnxNode) -> None:
     bits = ACCUMULATOR_BITS if largest <= ACCUMULATOR[1] else LONG_BITS
 
     def product(output: str, how: Any) -> list[IntegerOperation]:
-        zeros = first.zero, second.zero
-        return [
-            CodeMatMul(
-                name=node.name, inputs=tuple(names), output=output, zeros=zeros, largest=largest, requantisation=how
-            )
-        ]  # fmt: skip
+        fields = {"zeros": (first.zero, second.zero), "largest": largest, "requantisation": how}
+        return [CodeMatMul(name=node.name, inputs=tuple(names), output=output, **fields)]
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         ends = target.scheme.zero, target.low, target.high

@@ -35,6 +35,8 @@ from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, TabledNum
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import CodeRange, UniformAffine
 
+#: Maker of operations from the first tensor to the last one, both of the scheme.
+Appended = Callable[[str, str, UniformAffine | WideNumbers], list[IntegerOperation]]
 #: Advice where an operator reads floats that nothing has quantised.
 PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
 
@@ -220,11 +222,8 @@ class Reading:
                 self.graph.operations.insert(0, self._quantiser(name, name, self.scheme_of(known), known))
             return name
         source = self.numbers(moved.name)
-        for k, (node, move) in enumerate(moved.moves, 1):
-            result = name if k == len(moved.moves) else self.unique(f"{name}/{k}")
-            self.move(node, source, move, WIDE, result)
-            source = result
-        return source
+        self.graph.operations.extend(self.row_of_moves(moved.moves, source, name, WIDE))
+        return name
 
     def _quantiser(self, name: str, source: str, scheme: UniformAffine, output: str) -> CodesOfNumbers:
         return CodesOfNumbers(
@@ -323,17 +322,25 @@ class Reading:
 
     def move(self, name: str, source: str, move: Move, scheme: UniformAffine | WideNumbers, output: str) -> None:
         """Move codes, whose scheme stays."""
-        operation = CodeMovement(
-            name=name, inputs=(source,), output=output, move=move, low=scheme.low, high=scheme.high
-        )  # fmt: skip
-        self.emit(operation, scheme)
+        self.emit(CodeMovement.of(name, (source,), output, move, scheme), scheme)
+
+    def row_of_moves(
+        self, steps: Sequence[tuple[str, Move]], source: str, last: str, scheme: UniformAffine | WideNumbers
+    ) -> list[IntegerOperation]:
+        """Moves with the names of their nodes, from the tensor ``source`` to the tensor ``last``."""
+        made: list[IntegerOperation] = []
+        for k, (name, move) in enumerate(steps, 1):
+            result = last if k == len(steps) else self.unique(f"{last}/{k}")
+            self.graph.schemes[result] = scheme
+            made.append(CodeMovement.of(name, (source,), result, move, scheme))
+            source = result
+        return made
 
     def moved(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
         """Apply moves to the first operand of a node: a constant, an input in front of its codes, or codes."""
-        x = node.input(0)
+        x, steps = node.input(0), [(node.name, move) for move in moves]
         if x in self.floats:
             before = self.floats[x]
-            steps = tuple((node.name, move) for move in moves)
             self.floats[output] = MovedInput(before.name, (*before.moves, *steps))
         elif x in self.constants:
             value = self.constants[x]
@@ -341,66 +348,42 @@ class Reading:
                 value = move.apply(value)
             self.constants[output] = value
         elif x in self.open and self.open[x].source is not None and x not in self.wide:
-            self._moved_function(node, moves, output)
+            self._moved_function(node, steps, output)
         elif self.passes(x):
-            self._moved_numbers(node, moves, output)
+            self.pass_numbers(x, output, partial(self.row_of_moves, steps))
         else:
-            self._moved_codes(node, self.codes(x), moves, self.moved_name(x, output))
+            codes = self.codes(x)
+            last, scheme = self.moved_name(x, output), self.scheme_of(codes)
+            self.graph.operations.extend(self.row_of_moves(steps, codes, last, scheme))
 
-    def _moved_codes(self, node: OnnxNode, codes: str, moves: Sequence[Move], last: str) -> None:
-        """Move codes; the last tensor has the name ``last``."""
-        scheme = self.scheme_of(codes)
-        for k, move in enumerate(moves, 1):
-            result = last if k == len(moves) else self.unique(f"{last}/{k}")
-            self.move(node.name, codes, move, scheme, result)
-            codes = result
-
-    def _moved_function(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
+    def _moved_function(self, node: OnnxNode, steps: list[tuple[str, Move]], output: str) -> None:
         """Move the codes that a tensor is a function of: each element has its function by itself."""
         pending = self.open[node.input(0)]
         source, functions = pending.source, pending.functions
         assert source is not None
         codes = self.unique(f"{output}/source")
-        self._moved_codes(node, source, moves, codes)
+        self.graph.operations.extend(self.row_of_moves(steps, source, codes, self.scheme_of(source)))
 
         def make(target: CodeTarget) -> list[IntegerOperation]:
             return [self.table(node.name, codes, functions, target.scheme, target.name)]
 
-        def widen(name: str, before: Widener) -> list[IntegerOperation]:
+        widen = self._widened_with(pending, partial(self.row_of_moves, steps))
+        self.open[output] = replace(pending, make=make, source=codes, widen=widen)
+
+    def _widened_with(self, pending: Unquantised, appended: Appended) -> Widener | None:
+        """Maker of the numbers of a tensor, and of what is appended to them; ``None`` if it has only codes."""
+        before = pending.widen
+        if before is None:
+            return None
+
+        def widen(name: str) -> list[IntegerOperation]:
             first = self.unique(f"{name}/first")
             self.graph.schemes[first] = WIDE
-            return [*before(first), *self._moves(node, first, moves, name, WIDE)]
+            return [*before(first), *appended(first, name, WIDE)]
 
-        wide = None if pending.widen is None else partial(widen, before=pending.widen)
-        self.open[output] = replace(pending, make=make, source=codes, widen=wide)
+        return widen
 
-    def _moves(
-        self, node: OnnxNode, first: str, moves: Sequence[Move], last: str, scheme: UniformAffine | WideNumbers
-    ) -> list[IntegerOperation]:
-        """Moves of the tensor ``first`` up to the tensor ``last``."""
-        steps: list[IntegerOperation] = []
-        for k, move in enumerate(moves, 1):
-            result = last if k == len(moves) else self.unique(f"{last}/{k}")
-            self.graph.schemes[result] = scheme
-            steps.append(
-                CodeMovement(
-                    name=node.name, inputs=(first,), output=result, move=move, low=scheme.low, high=scheme.high
-                )
-            )
-            first = result
-        return steps
-
-    def _moved_numbers(self, node: OnnxNode, moves: Sequence[Move], output: str) -> None:
-        """Move what is computed in binary32."""
-
-        def appended(first: str, last: str, scheme: UniformAffine | WideNumbers) -> list[IntegerOperation]:
-            return self._moves(node, first, moves, last, scheme)
-
-        self.pass_numbers(node.input(0), output, appended)
-
-    def pass_numbers(
-        self, x: str, output: str, appended: Callable[[str, str, UniformAffine | WideNumbers], list[IntegerOperation]]
-    ) -> None:
+    def pass_numbers(self, x: str, output: str, appended: Appended) -> None:
         """Put operations that codes pass as numbers do after what is computed in binary32.
 
         Its codes pass them if nothing but one QuantizeLinear has to read the result.
@@ -423,13 +406,8 @@ class Reading:
             self.graph.schemes[first] = target.scheme
             return [*pending.make(replace(target, name=first)), *appended(first, target.name, target.scheme)]
 
-        def widen(name: str, before: Widener) -> list[IntegerOperation]:
-            first = self.unique(f"{name}/first")
-            self.graph.schemes[first] = WIDE
-            return [*before(first), *appended(first, name, WIDE)]
-
-        wide = None if pending.widen is None else partial(widen, before=pending.widen)
-        self.open[output] = replace(pending, make=make, source=None, functions=(), widen=wide)
+        widen = self._widened_with(pending, appended)
+        self.open[output] = replace(pending, make=make, source=None, functions=(), widen=widen)
 
     def moved_name(self, x: str, output: str) -> str:
         """The name of the codes of a result with the scheme of what it is made of."""
@@ -449,11 +427,8 @@ class Reading:
             self.graph.inputs[moved.name] = self.unique(f"{moved.name}/codes") if moved.moves else output
         codes = self.graph.inputs[moved.name]
         self.graph.schemes[codes] = scheme
-        for k, (node, move) in enumerate(moved.moves, 1):
-            result = output if k == len(moved.moves) else self.unique(f"{output}/{k}")
-            self.move(node, codes, move, scheme, result)
-            codes = result
-        if codes != output:
+        self.graph.operations.extend(self.row_of_moves(moved.moves, codes, output, scheme))
+        if not moved.moves and codes != output:
             self.graph.aliases[output] = codes
 
     def quantised(self, name: str, scheme: UniformAffine, output: str) -> None:
@@ -487,6 +462,21 @@ class Reading:
         except ValueError as error:
             raise _refused_table(error) from error
         return CodeTable(name=name, inputs=(source,), output=output, table=table)
+
+    def in_scheme(
+        self, name: str, operands: Sequence[tuple[str, tuple[FunctionStep, ...]]], target: CodeTarget
+    ) -> tuple[list[IntegerOperation], list[str]]:
+        """Tables that give functions of codes the scheme of a target, and the tensors that have it then."""
+        steps: list[IntegerOperation] = []
+        parts = []
+        for k, (part, functions) in enumerate(operands):
+            if functions or self.scheme_of(part) != target.scheme:
+                made = self.unique(f"{target.name}/{k}")
+                steps.append(self.table(f"{name}/{k}", part, functions, target.scheme, made))
+                self.graph.schemes[made] = target.scheme
+                part = made
+            parts.append(part)
+        return steps, parts
 
     def number_table(self, name: str, source: str, functions: tuple[FunctionStep, ...], output: str) -> TabledNumbers:
         """A function of codes whose result is wide."""

@@ -20,8 +20,14 @@ from concord.transfer.records import Record, target_of, target_record
 
 #: Classes of records are of this package.
 _PACKAGE = "concord.integer"
-#: Kinds that folders of an earlier release have by another name.
-_RENAMED = {"operations.CodeDifference": "operations.CodeFloats"}
+#: Kinds that folders have which were written before a class took the place of several, and fields that it has besides.
+_RENAMED: dict[str, tuple[str, dict[str, Any]]] = {
+    "operations.CodeDifference": ("operations.CodeFloats", {}),
+    "tflite.operations.ChannelsLastAverage": ("operations.IntegerAverage", {"dilations": (1, 1), "last": True}),
+    "tflite.operations.ChannelsLastConvolution": ("weighted_sums.IntegerConvolution", {"last": True}),
+    "tflite.operations.ChannelsLastMaximum": ("operations.CodeMaximum", {"dilations": (1, 1), "last": True}),
+    "tflite.operations.DenseRows": ("weighted_sums.IntegerMatMul", {}),
+}
 #: Types of arrays in a file; they are int64 or float32 in an operation.
 _NARROW = [np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8")]
 
@@ -115,14 +121,15 @@ class RecordReader:
         return self._object(record["kind"], record["fields"])
 
     def _object(self, kind: str, items: Mapping[str, Record]) -> Any:
-        module, _, name = _RENAMED.get(kind, kind).rpartition(".")
+        path, besides = _RENAMED.get(kind, (kind, {}))
+        module, _, name = path.rpartition(".")
         try:
             named = getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)
         except (ImportError, AttributeError) as error:
             raise ValueError(f"kind must be a class of {_PACKAGE}, not {kind!r}") from error
         if not (isinstance(named, type) and is_dataclass(named) and _is_own(named)):
             raise ValueError(f"kind must be a class with fields, not {kind!r}")
-        return named(**{key: self.value(item) for key, item in items.items()})
+        return named(**{key: self.value(item) for key, item in items.items()} | besides)
 
 
 def _is_own(kind: type) -> bool:

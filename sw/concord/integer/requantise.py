@@ -30,9 +30,16 @@ ACCUMULATOR = limits(ACCUMULATOR_BITS)
 class Requantiser(ABC):
     """Requantisation of accumulators to codes."""
 
-    @abstractmethod
     def apply(self, sums: Integers, axis: int) -> Integers:
         """Codes of accumulators, with the channels along ``axis``; ``OverflowError`` if one is beyond the limits."""
+        low, high = self.limits
+        if sums.size and not (low <= sums.min() and sums.max() <= high):
+            raise OverflowError(f"accumulators must fit {self.bits} bits, not be in {sums.min()}..{sums.max()}")
+        return self._codes(sums, axis)
+
+    @abstractmethod
+    def _codes(self, sums: Integers, axis: int) -> Integers:
+        """Codes of accumulators within the limits."""
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -69,8 +76,7 @@ class Requantisation(Requantiser):
     low: int
     high: int
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
-        check_sums(sums)
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         with np.errstate(over="ignore"):
             steps = np.rint(sums.astype(np.float32) * along(axis, self.scale, sums.ndim))
         return codes_of_steps(steps, self.zero_point, self.low, self.high)
@@ -106,8 +112,7 @@ class FloatRequantisation(Requantiser):
     def limits(self) -> tuple[int, int]:
         return limits(self.sum_bits)
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
-        check_sums(sums, self.sum_bits)
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         factor, term = (Binary32.of(along(axis, numbers, sums.ndim)) for numbers in (self.factor, self.term))
         steps = (Binary32.of_integers(sums) * factor + term) / Binary32.of(self.step)
         return np.clip(steps.integers() + self.zero_point, self.low, self.high)
@@ -124,13 +129,6 @@ def along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.floa
     if numbers.size > 1:
         shape[axis] = -1
     return numbers.reshape(shape)
-
-
-def check_sums(sums: Integers, bits: int = ACCUMULATOR_BITS) -> None:
-    """``OverflowError`` if an accumulator does not fit so many bits."""
-    low, high = limits(bits)
-    if sums.size and not (low <= sums.min() and sums.max() <= high):
-        raise OverflowError(f"accumulators must fit {bits} bits, not be in {sums.min()}..{sums.max()}")
 
 
 def codes_of_floats(values: ArrayLike, scheme: UniformAffine) -> Integers:

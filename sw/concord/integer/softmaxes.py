@@ -8,53 +8,35 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.integer.float32 import Binary32, Integers
-from concord.integer.graph import IntegerOperation
+from concord.integer.float32 import Binary32
+from concord.integer.operations import RowSoftmax
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NumberSoftmax(IntegerOperation):
-    """Softmax along an axis, of the numbers of codes: powers from a table, over their sum, and over the step.
-
-    ``code = clamp(rne(f32(f32(power / sum) / step)) + zero_point)``, where ``sum`` is added up in binary32.
+class NumberSoftmax(RowSoftmax):
+    """Softmax of the numbers of codes: ``code = clamp(rne(f32(f32(power / sum) / step)) + zero_point)``.
 
     Parameters
     ----------
-    axis : int
-        Along which it is; if ``flattened``, the axes from it on are one.
-    flattened : bool
-        As operators before opset 13 have it.
-    scale : float32
-        Of the codes read.
     count : int
         Number of codes that may be read.
     step : float32
         Scale of the codes made.
-    zero_point, low, high : int
-        Of the codes made.
     """
 
-    axis: int
-    flattened: bool
-    scale: np.float32
     count: int
     step: np.float32
-    zero_point: int
-    low: int
-    high: int
 
     @property
     def powers(self) -> NDArray[np.float32]:
         """Powers by code less the greatest one, the last for 0."""
         return powers_of_numbers(self.scale, self.count)
 
-    def run(self, *codes: Integers) -> Integers:
-        axis = self.axis % codes[0].ndim
-        rows = codes[0].reshape(*codes[0].shape[:axis], -1) if self.flattened else np.moveaxis(codes[0], axis, -1)
-        own = Binary32.of(self.powers)[rows - rows.max(axis=-1, keepdims=True) + self.count - 1]
-        steps = own / own.summed()[..., None] / Binary32.of(self.step)
-        made = np.clip(steps.integers() + self.zero_point, self.low, self.high)
-        return made.reshape(codes[0].shape) if self.flattened else np.moveaxis(made, -1, axis)
+    def powers_of(self, count: int) -> NDArray[np.float32]:
+        return self.powers
+
+    def steps_of(self, powers: Binary32, total: Binary32) -> Binary32:
+        return powers / total / Binary32.of(self.step)
 
 
 @lru_cache(maxsize=16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,8 +14,7 @@ from numpy.typing import NDArray
 
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
-from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
-from concord.integer.wide import Dequantisation
+from concord.integer.requantise import Requantiser
 from concord.sums.exact import exact_type
 from concord.sums.reach import norms, sum_bound
 
@@ -73,30 +73,14 @@ class WeightedSums(RequantisedSums):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerProduct(WeightedSums):
-    """Sums of products, of which binary32 makes codes, or numbers."""
-
-    requantisation: Requantisation | FloatRequantisation | Dequantisation
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedRows(WeightedSums):
+class IntegerMatMul(WeightedSums):
     """Rows ``[..., inputs]`` times the weight ``[inputs, channels]``."""
 
     def _channels(self) -> Integers:
         return self.weight.T
 
-    def _made(self, codes: Integers) -> Integers:
-        """The codes of the result."""
-        return self.requantisation.apply(_matmul(codes - self.zero_point, self.weight, self.reach) + self.bias, -1)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerMatMul(WeightedRows, IntegerProduct):
-    """Rows times a matrix, with a requantisation in binary32."""
-
     def run(self, *codes: Integers) -> Integers:
-        return self._made(codes[0])
+        return self.requantisation.apply(_matmul(codes[0] - self.zero_point, self.weight, self.reach) + self.bias, -1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -125,7 +109,7 @@ class CodeMatMul(RequantisedSums):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class WeightedWindows(WeightedSums):
+class IntegerConvolution(WeightedSums):
     """A convolution in any number of dimensions, of codes ``[samples, channels, *sizes]``.
 
     The weight is ``[channels, inputs of a group, *kernel]``.
@@ -138,21 +122,27 @@ class WeightedWindows(WeightedSums):
         In front by dimension, then those at the end; padding has the number 0.
     groups : int
         Number of groups into which inputs and channels are divided.
+    last : bool
+        Whether channels are the last axis of what is read and made, and not the second one.
     """
 
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
     groups: int
+    last: bool = False
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """Sizes of a window by dimension."""
+        return self.weight.shape[2:]
 
     def _channels(self) -> Integers:
         return self.weight.reshape(len(self.weight), -1)
 
-    def _made(self, codes: Integers) -> Integers:
-        """The codes of the result."""
-        kernel = self.weight.shape[2:]
-        rows = (codes - self.zero_point).astype(exact_type(sum_bound(self._channels(), 1, self.reach)))
-        windows = windows_of(rows, kernel, self.strides, self.dilations, self.pads, 0)
+    def run(self, *codes: Integers) -> Integers:
+        rows = (codes[0] - self.zero_point).astype(exact_type(sum_bound(self._channels(), 1, self.reach)))
+        windows = windows_of(rows, self.kernel, self.strides, self.dilations, self.pads, 0, last=self.last)
         samples, channels, *places = windows.shape[: windows.ndim - self.weight.ndim + 2]
         rank = len(places)
         # [samples, groups, *places, inputs of a group, *kernel]
@@ -161,15 +151,8 @@ class WeightedWindows(WeightedSums):
         weights = self._channels().reshape(self.groups, len(self.weight) // self.groups, -1)
         sums = _matmul(rows, np.swapaxes(weights, 1, 2), self.reach)  # [samples, groups, places, channels of a group]
         sums = np.swapaxes(sums, 2, 3).reshape(samples, len(self.weight), *places)
-        return self.requantisation.apply(sums + self.bias.reshape(-1, *[1] * rank), 1)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class IntegerConvolution(WeightedWindows, IntegerProduct):
-    """A convolution with a requantisation in binary32."""
-
-    def run(self, *codes: Integers) -> Integers:
-        return self._made(codes[0])
+        made = self.requantisation.apply(sums + self.bias.reshape(-1, *[1] * rank), 1)
+        return np.moveaxis(made, 1, -1) if self.last else made
 
 
 def _matmul(rows: NDArray[Any], weights: Integers, reach: int) -> Integers:
@@ -185,12 +168,32 @@ def windows_of(
     dilations: tuple[int, ...],
     pads: tuple[int, ...],
     padding: int,
+    *,
+    last: bool = False,
 ) -> Integers:
-    """Windows ``[samples, channels, *places, *kernel]`` of codes ``[samples, channels, *sizes]``."""
+    """Windows ``[samples, channels, *places, *kernel]`` of codes ``[samples, channels, *sizes]``.
+
+    ``last`` if the channels are the last axis of the codes.
+    """
     rank = len(kernel)
+    codes = np.moveaxis(codes, -1, 1) if last else codes
     around = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
     padded = np.pad(codes, around, constant_values=padding)
     extents = tuple(dilation * (size - 1) + 1 for size, dilation in zip(kernel, dilations, strict=True))
     windows = sliding_window_view(padded, extents, axis=tuple(range(2, 2 + rank)))
     steps = [slice(None, None, step) for step in (*strides, *dilations)]
     return np.asarray(windows[(slice(None), slice(None), *steps)])
+
+
+def elements_of_windows(
+    sizes: Sequence[int],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads: tuple[int, ...],
+    padding: int = 0,
+) -> Integers:
+    """Number of elements ``[1, 1, *places]`` of each window of some sizes; with 1 for ``padding`` that counts, too."""
+    ones = np.ones((1, 1, *sizes), dtype=np.int64)
+    windows = windows_of(ones, kernel, strides, dilations, pads, padding)
+    return np.asarray(windows.sum(axis=tuple(range(-len(kernel), 0))))

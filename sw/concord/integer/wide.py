@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
-from concord.integer.requantise import ACCUMULATOR_BITS, Requantiser, along, check_sums, codes_of_steps
+from concord.integer.requantise import ACCUMULATOR_BITS, Requantiser, along, codes_of_steps
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.widths import limits
 
@@ -78,8 +78,7 @@ class Dequantisation(Requantiser):
     def limits(self) -> tuple[int, int]:
         return limits(self.sum_bits)
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
-        check_sums(sums, self.sum_bits)
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         factor, term = (along(axis, numbers, sums.ndim) for numbers in (self.factor, self.term))
         with np.errstate(over="ignore"):
             return integers_of(sums.astype(np.float32) * factor + term)

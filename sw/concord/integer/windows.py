@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
@@ -38,6 +39,11 @@ def window_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> di
         ends = map(_up_to_the_last_window, ctx.sizes_of(node.input(0))[2:], strides, extents, begins, pads[rank:])
         pads = (*begins, *ends)
     return {"strides": strides, "dilations": dilations, "pads": pads}
+
+
+def convolution_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, Any]:
+    """Fields of a convolution, all but its weight and what goes with that."""
+    return {"groups": int(node.attrs.get("group", 1)), **window_settings(ctx, node, kernel)}
 
 
 def _same(totals: Iterable[int], kind: str) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
 from concord.derive.c_exact.source import exact_files
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
-from concord.integer.tflite.operations import DenseRows
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.prove.exact import prove_exact
 from concord.transfer import CodeRange, UniformAffine
@@ -64,7 +63,7 @@ def rows(kind, bits):
     made = {}
     for name, exponents in (("far", KINDS[kind][1]), ("alike", [-7] * 60)):
         sums, scales = near_the_middle(kind, scheme, exponents, rng)
-        made[name] = sums, scales, row_of_sums(sums, requantisation(kind, scales, scheme), scheme, DenseRows)
+        made[name] = sums, scales, row_of_sums(sums, requantisation(kind, scales, scheme), scheme)
     return made
 
 

@@ -18,7 +18,7 @@ if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
 from concord.frontend.tflite_rewrites import read_network
-from concord.integer.tflite.registry import OPERATORS
+from concord.integer.tflite.importer import OPERATORS
 from support.tflite_draws import Draw, every_operation, lowered_operators, tables_and_moves
 from sw.integer.test_tflite_networks import NETWORKS, contents, samples
 

@@ -136,7 +136,7 @@ def test_what_does_not_fit_is_an_error():
     ):
         with pytest.raises(OverflowError, match="accumulators must fit 32 bits"):
             requantisation.apply(ints(1 << 31), 0)
-    with pytest.raises(OverflowError, match="accumulators must fit 35 bits"):
+    with pytest.raises(OverflowError, match="accumulators must fit 36 bits"):
         Binary64Requantisation.of(0.5, 0, -128, 127, wide=True).apply(ints(1 << 35), 0)
 
 

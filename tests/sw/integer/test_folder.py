@@ -20,7 +20,7 @@ from concord.image.container import read_file, write_file
 from concord.integer.facts import facts_of
 from concord.integer.folder import _PROGRAM, INTEGER_FOLDER, ProgramError
 from concord.integer.graph import IntegerOperation
-from concord.integer.records import RecordReader, RecordWriter
+from concord.integer.records import _RENAMED, RecordReader, RecordWriter
 from concord.transfer import CodeRange, Scheme, Symmetric, TransferError, TransferTable, UniformAffine, transfer_table
 from concord.transfer.store import _KIND
 from support.integer_nets import SHAPE, quantised, small_network
@@ -227,6 +227,18 @@ def test_every_operation_comes_back(kind):
     record = writer.record(operation)
     reader = RecordReader(writer.arrays, {"site": TABLE}.__getitem__)
     assert same(reader.operation(record), operation)
+
+
+@pytest.mark.parametrize("old", _RENAMED)
+def test_folders_have_the_names_of_classes_that_are_gone(old):
+    """What a class that took the place of others has besides is what these were."""
+    kind, besides = _RENAMED[old]
+    module, _, name = kind.rpartition(".")
+    operation = made(getattr(importlib.import_module(f"concord.integer.{module}"), name), np.random.default_rng(5))
+    operation, writer = dataclasses.replace(operation, **besides), RecordWriter(lambda table: "site")
+    items = writer.record(operation)["fields"]
+    record = {"kind": old, "fields": {key: item for key, item in items.items() if key not in besides}}
+    assert same(RecordReader(writer.arrays, {"site": TABLE}.__getitem__).operation(record), operation)
 
 
 def test_every_move_and_requantisation_comes_back():

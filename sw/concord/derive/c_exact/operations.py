@@ -23,9 +23,9 @@ from concord.derive.c_exact.pointwise import (
 )
 from concord.derive.c_exact.pools import (
     write_average,
-    write_channels_last_average,
     write_fixed_point_mean,
     write_fixed_point_softmax,
+    write_integer_average,
     write_interpolated_softmax,
     write_maximum,
     write_mean,
@@ -47,13 +47,11 @@ from concord.integer.operations import (
     CodeSoftmax,
     CodeSum,
     CodeTable,
+    CodeWindows,
+    IntegerAverage,
 )
 from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.tflite.operations import (
-    ChannelsLastAverage,
-    ChannelsLastConvolution,
-    ChannelsLastMaximum,
-    DenseRows,
     FixedPointMean,
     FixedPointProduct,
     FixedPointSoftmax,
@@ -66,22 +64,8 @@ from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, TabledNumbers, 
 _Writer = Callable[[ExactFunction, Any], None]
 
 
-def _of_channels_last(write: _Writer) -> _Writer:
-    """A writer for tensors whose channels are in the last axis, from one for those that have them in the second."""
-
-    def written(function: ExactFunction, operation: Any) -> None:
-        function.sources = [source.channels_first for source in function.sources]
-        function.result = function.result.channels_first
-        write(function, operation)
-
-    return written
-
-
 #: By the class of an operation.
 _WRITERS: dict[type, _Writer] = {
-    ChannelsLastAverage: _of_channels_last(write_channels_last_average),
-    ChannelsLastConvolution: _of_channels_last(write_convolution),
-    ChannelsLastMaximum: _of_channels_last(write_maximum),
     CodeAverage: write_average,
     CodeFloats: write_floats,
     CodeMaximum: write_maximum,
@@ -93,11 +77,11 @@ _WRITERS: dict[type, _Writer] = {
     CodeSoftmax: write_softmax,
     CodeSum: write_sum,
     CodeTable: write_table,
-    DenseRows: write_matmul,
     FixedPointMean: write_fixed_point_mean,
     FixedPointProduct: write_fixed_point_product,
     FixedPointSoftmax: write_fixed_point_softmax,
     FixedPointSum: write_fixed_point_sum,
+    IntegerAverage: write_integer_average,
     IntegerConvolution: write_convolution,
     IntegerMatMul: write_matmul,
     InterpolatedSoftmax: write_interpolated_softmax,
@@ -127,5 +111,9 @@ def check_operations(graph: IntegerGraph) -> None:
 
 
 def write_operation(function: ExactFunction) -> None:
-    """Write the statements of a function."""
-    _WRITERS[type(function.operation)](function, function.operation)
+    """Write the statements of a function; those of windows have the channels in the second axis."""
+    operation = function.operation
+    if isinstance(operation, IntegerConvolution | CodeWindows) and operation.last:
+        function.sources = [source.channels_first for source in function.sources]
+        function.result = function.result.channels_first
+    _WRITERS[type(operation)](function, operation)

@@ -17,7 +17,15 @@ from concord.derive.c_exact.windows import WindowAxis, window_axes
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.npu.operations import WindowSums
-from concord.integer.operations import CodeAverage, CodeMaximum, CodeMean, CodeSoftmax, powers_of_softmax
+from concord.integer.operations import (
+    CodeAverage,
+    CodeMaximum,
+    CodeMean,
+    CodeSoftmax,
+    CodeWindows,
+    IntegerAverage,
+    powers_of_softmax,
+)
 from concord.integer.requantise import Requantiser
 from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.sum_orders import SUM_ORDERS
@@ -27,21 +35,19 @@ from concord.integer.tflite.operations import (
     POWERS_16,
     RECIPROCALS_16,
     SUM_BITS,
-    ChannelsLastAverage,
-    ChannelsLastMaximum,
     FixedPointMean,
     FixedPointSoftmax,
     InterpolatedSoftmax,
 )
 
 
-def _axes(function: ExactFunction, operation: CodeMaximum | CodeAverage | ChannelsLastMaximum) -> list[WindowAxis]:
+def _axes(function: ExactFunction, operation: CodeWindows | CodeAverage) -> list[WindowAxis]:
     """Axes of windows after samples and channels.
 
     ``ValueError`` if a window is nothing but padding.
     """
     (source,), result = function.sources, function.result
-    axes = window_axes(source, result, operation, operation.kernel)
+    axes = window_axes(source, result, operation)
     for axis in axes:
         begins = np.arange(axis.count)[:, None] * axis.stride - axis.pad
         places = begins + np.arange(axis.kernel) * axis.dilation
@@ -73,13 +79,11 @@ def _taps(function: ExactFunction, axes: list[WindowAxis], lines: CodeLines, sta
     lines.add(f"const {function.sources[0].array.kind}_t *const from = {sum_text(steps)};")
 
 
-def write_maximum(function: ExactFunction, operation: CodeMaximum | ChannelsLastMaximum) -> None:
+def write_maximum(function: ExactFunction, operation: CodeMaximum) -> None:
     """Writes a MaxPool: the greatest code of every window."""
     (source,), result, lines = function.sources, function.result, function.lines
     axes = _axes(function, operation)
-    kind, low, high = result.array.kind, source.scheme.low, source.scheme.high
-    if isinstance(operation, ChannelsLastMaximum):
-        low, high = max(low, operation.low), operation.high
+    kind, low = result.array.kind, max(source.scheme.low, operation.low)
     with ExitStack() as stack:
         place = _places(function, axes, lines, stack)
         lines.add(f"{kind}_t *const to = y + {place};")
@@ -90,9 +94,9 @@ def write_maximum(function: ExactFunction, operation: CodeMaximum | ChannelsLast
             _taps(function, axes, lines, inner)
             with lines.loop("c", source.shape[1]):
                 lines.add(f"to{to} = from{origin} > to{to} ? from{origin} : to{to};")
-        if high < source.scheme.high:
+        if operation.high < source.scheme.high:
             with lines.loop("c", source.shape[1]):
-                lines.add(f"to{to} = to{to} > {high} ? {high} : to{to};")
+                lines.add(f"to{to} = to{to} > {operation.high} ? {operation.high} : to{to};")
 
 
 def write_mean(function: ExactFunction, operation: CodeMean) -> None:
@@ -233,7 +237,7 @@ def write_window_sums(function: ExactFunction, operation: WindowSums) -> None:
     if operation.last:
         function.sources, function.result = [source.channels_first], function.result.channels_first
         (source,) = function.sources
-    axes = window_axes(source, function.result, operation, operation.kernel)
+    axes = window_axes(source, function.result, operation)
     known = SumRange(operation.largest_sum, how.limits)
     function.overflows |= not known.fits
     rounding = function.rounding(how.zero_point, how.low, how.high)
@@ -253,7 +257,7 @@ def write_window_sums(function: ExactFunction, operation: WindowSums) -> None:
             lines.add(f"y[{sum_text([place, times('c', function.result.strides[1])])}] = {code};")
 
 
-def write_channels_last_average(function: ExactFunction, operation: ChannelsLastAverage) -> None:
+def write_integer_average(function: ExactFunction, operation: IntegerAverage) -> None:
     """The mean of the codes of each window."""
     (source,), result, lines = function.sources, function.result, function.lines
     axes = _axes(function, operation)

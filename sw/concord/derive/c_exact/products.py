@@ -17,7 +17,7 @@ from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
 from concord.derive.c_exact.requantise import channel_codes
 from concord.derive.c_exact.windows import WindowAxis, window_axes
 from concord.integer.float32 import Integers
-from concord.integer.weighted_sums import CodeMatMul, WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul, WeightedSums
 
 #: Rows that are multiplied at once: of windows, or of weights if there is one window.
 ROWS = 4
@@ -100,7 +100,7 @@ def _goes_on(outer: WindowAxis, axis: WindowAxis) -> bool:
     return outer.source_step == axis.count * axis.source_step and outer.result_step == axis.count * axis.result_step
 
 
-def write_matmul(function: ExactFunction, operation: WeightedRows) -> None:
+def write_matmul(function: ExactFunction, operation: IntegerMatMul) -> None:
     """Rows times a matrix."""
     (source,), result = function.sources, function.result
     axes = tuple(
@@ -111,11 +111,11 @@ def write_matmul(function: ExactFunction, operation: WeightedRows) -> None:
     _ProductWriter(function, operation, shape, 1, operation.weight.T).write()
 
 
-def write_convolution(function: ExactFunction, operation: WeightedWindows) -> None:
+def write_convolution(function: ExactFunction, operation: IntegerConvolution) -> None:
     """A convolution; the samples are an axis like others."""
     (source,), result = function.sources, function.result
     axes = [WindowAxis(source.shape[0], source.shape[0], 1, 1, 1, 0, source.strides[0], result.strides[0])]
-    axes += window_axes(source, result, operation, operation.weight.shape[2:])
+    axes += window_axes(source, result, operation)
     inner = operation.weight.shape[1]
     shape = ProductShape(tuple(axes), inner, source.strides[1], result.strides[1]).simplified()
     rows = np.moveaxis(operation.weight, 1, -1).reshape(len(operation.weight), -1)

@@ -17,7 +17,6 @@ from concord.integer.moves import NoMove
 from concord.integer.operations import (
     CodeConstant,
     CodeFloats,
-    CodeMaximum,
     CodeMean,
     CodeMovement,
     CodePairTable,
@@ -25,6 +24,7 @@ from concord.integer.operations import (
     CodeSoftmax,
     CodeSum,
     CodeTable,
+    CodeWindows,
 )
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.softmaxes import NumberSoftmax
@@ -39,8 +39,6 @@ POINTWISE = (
     CodeTable, CodePairTable, CodeSum, CodeFloats, CodeProduct, FixedPointSum, FixedPointProduct, NumbersOfCodes,
     CodesOfNumbers, TabledNumbers, WideSum, WideDifference, WideProduct,
 )  # fmt: skip
-#: Operations that read all channels at a place together.
-_WINDOWS = (IntegerConvolution, CodeMaximum, CodeMean)
 
 
 @dataclass(eq=False)
@@ -203,11 +201,7 @@ def _with_own_outputs(graph: IntegerGraph) -> IntegerGraph:
             while outputs[name] in schemes:
                 outputs[name] += "_"
             schemes[outputs[name]] = scheme
-            operations.append(
-                CodeMovement(
-                    name=name, inputs=(tensor,), output=outputs[name], move=NoMove(), low=scheme.low, high=scheme.high
-                )
-            )
+            operations.append(CodeMovement.of(name, (tensor,), outputs[name], NoMove(), scheme))
     return replace(graph, operations=operations, schemes=schemes, outputs=outputs)
 
 
@@ -224,7 +218,8 @@ def _channels_last(graph: IntegerGraph, shapes: dict[str, tuple[int, ...]]) -> s
     """Tensors whose channels are best beside each other: those of windows, and what is computed of them by place."""
     last: set[str] = set()
     for operation in graph.operations:
-        if isinstance(operation, _WINDOWS):
+        of_windows = isinstance(operation, IntegerConvolution | CodeWindows) and not operation.last
+        if of_windows or isinstance(operation, CodeMean):  # they read all channels at a place together
             last |= {*operation.inputs, operation.output}
     while True:
         more = set(last)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from concord.derive.c_exact.places import minus, sum_text
 from concord.derive.c_exact.tensors import CodeTensor
 from concord.integer.npu.operations import WindowSums
-from concord.integer.operations import CodeAverage, CodeMaximum
-from concord.integer.tflite.operations import ChannelsLastMaximum
-from concord.integer.weighted_sums import WeightedWindows
+from concord.integer.operations import CodeAverage, CodeWindows
+from concord.integer.weighted_sums import IntegerConvolution
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,19 @@ class WindowAxis:
 def window_axes(
     source: CodeTensor,
     result: CodeTensor,
-    operation: WeightedWindows | CodeMaximum | CodeAverage | ChannelsLastMaximum | WindowSums,
-    kernel: tuple[int, ...],
+    operation: IntegerConvolution | CodeWindows | CodeAverage | WindowSums,
 ) -> list[WindowAxis]:
     """The axes of the windows of an operation, which come after samples and channels."""
     return [
         WindowAxis(result.shape[k], source.shape[k], size, stride, dilation, pad, source.strides[k], result.strides[k])
         for k, (size, stride, dilation, pad) in enumerate(
-            zip(kernel, operation.strides, operation.dilations, operation.pads[: len(kernel)], strict=True), 2
+            zip(
+                operation.kernel,
+                operation.strides,
+                operation.dilations,
+                operation.pads[: len(operation.kernel)],
+                strict=True,
+            ),
+            2,
         )
     ]

@@ -2,8 +2,10 @@
 
 arrays
     The operations on arrays that a library must have.
-lowering
-    Operations of an integer graph, made of these.
+requantise
+    Codes of accumulators by every rule, made of these.
+lowering, fixed_point, npu_codes
+    Operations of an integer graph, made of both.
 numpy_functions, torch_functions, python_file
     Files of Python for NumPy and PyTorch.
 onnx_writer, onnx_file

@@ -15,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.integer.float32 import Integers
+from concord.integer.npu.operations import WindowSums
+from concord.integer.operations import CodeAverage, CodeWindows
 from concord.integer.requantise import ACCUMULATOR_BITS
+from concord.integer.weighted_sums import IntegerConvolution
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ class WindowPlaces:
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
     pads: tuple[int, ...]
+
+    @classmethod
+    def of(cls, operation: IntegerConvolution | CodeWindows | CodeAverage | WindowSums) -> WindowPlaces:
+        """Places of the windows of an operation."""
+        return cls(operation.kernel, operation.strides, operation.dilations, operation.pads)
 
 
 class ArrayWriter(ABC):

@@ -9,161 +9,48 @@ from typing import Any
 import numpy as np
 
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
-from concord.derive.exact.npu_codes import codes_by_factors
 from concord.derive.exact.parts import LoweringParts
-from concord.integer.float32 import Integers
+from concord.derive.exact.requantise import codes_of_sums, divided, high_product, sign, times
 from concord.integer.graph import IntegerOperation
-from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.requantise import ACCUMULATOR, Requantiser
+from concord.integer.operations import IntegerAverage
 from concord.integer.tflite.fixed_point import (
     LEAST,
     MOST,
     NEWTON_SLOPE,
     NEWTON_START,
     NEWTON_STEPS,
-    FixedPointMultiplier,
     interpolated,
 )
 from concord.integer.tflite.operations import (
     MOST_16,
     RECIPROCALS_16,
     SUM_BITS,
-    ChannelsLastAverage,
-    ChannelsLastConvolution,
-    ChannelsLastMaximum,
-    DenseRows,
     FixedPointMean,
     FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
     InterpolatedSoftmax,
 )
-from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from concord.integer.weighted_sums import WeightedSums
-
-#: Bits by which an integer is moved down until only its sign is left.
-_SIGN = 62
 
 
-def _sign(writer: ArrayWriter, a: Array) -> Array:
-    """-1 for a negative integer, else 0."""
-    return writer.shifted_right(a, _SIGN)
-
-
-def _high_product(writer: ArrayWriter, a: Array, b: Array) -> Array:
-    """``a * b / 2**31``, halves up."""
-    return writer.shifted_right(writer.add(writer.multiply(a, b), writer.integers(1 << 30, "half")), 31)
-
-
-def _divided(writer: ArrayWriter, a: Array, bits: Integers | int) -> Array:
-    """``a / 2**bits``, halves away from zero."""
-    shift = np.asarray(bits, dtype=np.int64)
-    if not shift.any():
-        return a
-    half, moved = np.int64(1) << shift >> 1, np.int64(shift > 0)
-    below = writer.multiply(_sign(writer, a), writer.integers(moved, "moved")) if not moved.all() else _sign(writer, a)
-    return writer.shifted_right(writer.add(writer.add(a, writer.integers(half, "half")), below), shift)
-
-
-def _times(writer: ArrayWriter, a: Array, scale: FixedPointMultiplier, bound: int) -> Array:
-    """Products of integers up to ``bound`` in magnitude, rounded twice."""
-    up = np.maximum(scale.shift, 0)
-    if up.any():
-        a = writer.multiply(a, writer.integers(np.int64(1) << up, "unit"))
-    if bound << int(up.max()) > ACCUMULATOR[1]:
-        a = writer.in_bits(a)
-    product = _high_product(writer, a, writer.integers(scale.multiplier, "multiplier"))
-    return _divided(writer, product, np.maximum(-scale.shift, 0))
-
-
-def codes_in_fixed_point(
-    writer: ArrayWriter, sums: Array, how: Requantiser, bound: int, channels: tuple[int, ...]
-) -> Array:
-    """Codes of accumulators up to ``bound`` in magnitude; ``channels`` is the shape of what each channel has."""
-    if bound > how.largest_sum:
-        if how.largest_sum > ACCUMULATOR[1]:
-            raise ValueError(f"accumulators must be at most {how.largest_sum} in magnitude, and may reach {bound}")
-        sums = writer.in_bits(sums)
-        bound = how.largest_sum
-    if isinstance(how, Binary64Requantisation):
-        scale = np.ldexp(how.significand.astype(np.float64), how.exponent)
-        scale = scale.reshape(channels if scale.size > 1 else ())
-        return writer.to_codes_by_binary64(sums, scale, how.zero_point, how.low, how.high)
-    assert isinstance(how, FixedPointRequantisation)
-    scales = how.scale.reshaped(channels)
-    if how.wide:
-        factor, down = scales.reduced
-        product = writer.multiply(sums, writer.integers(factor, "factor"))
-        half = writer.integers(np.int64(1) << down - 1, "half")
-        made = writer.shifted_right(writer.add(product, half), down)
-    else:
-        made = _times(writer, sums, scales, bound)
-    if how.zero_point:
-        made = writer.add(made, writer.integers(how.zero_point, "zero"))
-    return writer.limited(made, how.low, how.high)
-
-
-def _codes_of_sums(writer: ArrayWriter, sums: Array, operation: WeightedSums, channels: tuple[int, ...]) -> Array:
-    """Codes of the sums of a product, with its scales or with factors of an NPU."""
-    if isinstance(operation.requantisation, FactorRequantisation):
-        return codes_by_factors(writer, sums, operation)
-    return codes_in_fixed_point(writer, sums, operation.requantisation, operation.largest_sum, channels)
-
-
-def _channels_first(lowering: LoweringParts, codes: Array, rank: int) -> Array:
-    return lowering.transposed(codes, [0, rank - 1, *range(1, rank - 1)])
-
-
-def _channels_last(lowering: LoweringParts, codes: Array, rank: int) -> Array:
-    return lowering.transposed(codes, [0, *range(2, rank), 1])
-
-
-def _convolution(lowering: LoweringParts, operation: ChannelsLastConvolution, codes: list[Array]) -> Array:
-    rank = operation.weight.ndim
-    sums = lowering.windows(operation, _channels_first(lowering, codes[0], rank))
-    channels = (-1, *[1] * (rank - 2))
-    return _channels_last(lowering, _codes_of_sums(lowering.writer, sums, operation, channels), rank)
-
-
-def _dense(lowering: LoweringParts, operation: DenseRows, codes: list[Array]) -> Array:
-    sums = lowering.rows(operation, codes[0])
-    return _codes_of_sums(lowering.writer, sums, operation, (-1,))
-
-
-def _window(operation: ChannelsLastMaximum) -> WindowPlaces:
-    return WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
-
-
-def _clamped(lowering: LoweringParts, operation: ChannelsLastMaximum, codes: Array) -> Array:
-    made = _channels_last(lowering, codes, len(operation.kernel) + 2)
-    scheme = lowering.graph.schemes[operation.inputs[0]]
-    inside = operation.low <= scheme.low and scheme.high <= operation.high
-    return made if inside else lowering.writer.limited(made, operation.low, operation.high)
-
-
-def _maximum(lowering: LoweringParts, operation: ChannelsLastMaximum, codes: list[Array]) -> Array:
-    first = _channels_first(lowering, codes[0], len(operation.kernel) + 2)
-    return _clamped(lowering, operation, lowering.writer.window_maxima(first, _window(operation)))
-
-
-def _average(lowering: LoweringParts, operation: ChannelsLastAverage, codes: list[Array]) -> Array:
-    writer, shape = lowering.writer, lowering.shapes[operation.inputs[0]]
-    first = _channels_first(lowering, codes[0], len(shape))
-    windows = writer.windows(first, _window(operation), shape[1:-1])
-    output = lowering.shapes[operation.output]
-    sums = writer.reshape(writer.total(windows, [len(shape)]), (output[-1], *output[1:-1]))
-    count = operation.counts(shape)
-    sign = writer.add(writer.multiply(_sign(writer, sums), writer.integers(2, "two")), writer.integers(1, "one"))
-    size = writer.add(writer.multiply(sums, sign), writer.integers(count // 2, "half"))
-    mean = writer.multiply(writer.quotient(size, writer.integers(count, "count")), sign)
-    return _clamped(lowering, operation, mean)
+def _average(lowering: LoweringParts, operation: IntegerAverage, codes: list[Array]) -> Array:
+    writer, last = lowering.writer, operation.last
+    shape, made = (lowering.shape_of(name, last) for name in (operation.inputs[0], operation.output))
+    first = lowering.channels_first(codes[0], len(shape), last)
+    windows = writer.windows(first, WindowPlaces.of(operation), shape[2:])
+    sums = writer.reshape(writer.total(windows, [len(shape)]), made[1:])
+    count = operation.counts(lowering.shapes[operation.inputs[0]])
+    negative = writer.add(writer.multiply(sign(writer, sums), writer.integers(2, "two")), writer.integers(1, "one"))
+    size = writer.add(writer.multiply(sums, negative), writer.integers(count // 2, "half"))
+    mean = writer.multiply(writer.quotient(size, writer.integers(count, "count")), negative)
+    return lowering.within(operation, lowering.channels_last(mean, len(shape), last))
 
 
 def _mean(lowering: LoweringParts, operation: FixedPointMean, codes: list[Array]) -> Array:
     shape, output = lowering.shapes[operation.inputs[0]], lowering.shapes[operation.output]
     sums = lowering.writer.total(lowering.offset(codes[0], operation.zero_point), operation.axes)
     bound = prod(shape[axis] for axis in operation.axes) * lowering.reach(operation.inputs[0], operation.zero_point)
-    made = codes_in_fixed_point(lowering.writer, sums, operation.requantisation, bound, ())
+    made = codes_of_sums(lowering.writer, sums, operation.requantisation, bound)
     return made if operation.kept else lowering.writer.reshape(made, output[1:])
 
 
@@ -172,29 +59,29 @@ def _sum(lowering: LoweringParts, operation: FixedPointSum, codes: list[Array]) 
     for part, name, zero, scale in zip(codes, operation.inputs, operation.zeros, operation.scales, strict=True):
         reach = lowering.reach(name, zero) << operation.up
         moved = writer.multiply(lowering.offset(part, zero), writer.integers(1 << operation.up, "unit"))
-        parts.append(_times(writer, moved, scale, reach))
+        parts.append(times(writer, moved, scale, reach))
         bound += abs(int(scale.times(np.asarray(reach))))
     made = writer.subtract(*parts) if operation.difference else writer.add(*parts)
-    return codes_in_fixed_point(writer, made, operation.requantisation, bound + 1, ())
+    return codes_of_sums(writer, made, operation.requantisation, bound + 1)
 
 
 def _product(lowering: LoweringParts, operation: FixedPointProduct, codes: list[Array]) -> Array:
     a, b = (lowering.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
     bound = prod(lowering.reach(name, zero) for name, zero in zip(operation.inputs, operation.zeros, strict=True))
-    return codes_in_fixed_point(lowering.writer, lowering.writer.multiply(a, b), operation.requantisation, bound, ())
+    return codes_of_sums(lowering.writer, lowering.writer.multiply(a, b), operation.requantisation, bound)
 
 
 def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[Array]) -> Array:
     writer, size = lowering.writer, lowering.shapes[operation.inputs[0]][-1]
     index = writer.subtract(codes[0], writer.greatest(codes[0]))
     own = writer.look_up(operation.powers, index, 1 - len(operation.powers), "powers")
-    sums = writer.total(_divided(writer, own, SUM_BITS), [len(lowering.shapes[operation.inputs[0]]) - 1])
+    sums = writer.total(divided(writer, own, SUM_BITS), [len(lowering.shapes[operation.inputs[0]]) - 1])
     if size << 31 - SUM_BITS > MOST:
         sums = writer.in_bits(sums)
     bits = _bits(lowering, operation, sums)
     units = np.int64(1) << np.arange(33)
     mantissa = _reciprocal(writer, writer.multiply(sums, writer.look_up(units[::-1], bits, 0, "units")))
-    shares = _high_product(writer, mantissa, own)
+    shares = high_product(writer, mantissa, own)
     down = np.int64(1) << np.maximum(np.arange(32) + SUM_BITS - 1 - operation.bits, 0)
     half = writer.look_up(down >> 1, bits, 0, "halves")
     made = writer.quotient(writer.add(shares, half), writer.look_up(down, bits, 0, "units"))
@@ -223,7 +110,7 @@ def _interpolated_softmax(lowering: LoweringParts, operation: InterpolatedSoftma
 def _bits(lowering: LoweringParts, operation: FixedPointSoftmax | InterpolatedSoftmax, sums: Array) -> Array:
     """The number of bits of sums along the last axis: that of the powers of two that they reach."""
     writer = lowering.writer
-    reached = _sign(writer, writer.subtract(sums, writer.integers(np.int64(1) << np.arange(31), "powers of two")))
+    reached = sign(writer, writer.subtract(sums, writer.integers(np.int64(1) << np.arange(31), "powers of two")))
     rank = len(lowering.shapes[operation.inputs[0]])
     return writer.add(writer.total(reached, [rank - 1]), writer.integers(31, "bits"))
 
@@ -231,21 +118,18 @@ def _bits(lowering: LoweringParts, operation: FixedPointSoftmax | InterpolatedSo
 def _reciprocal(writer: ArrayWriter, value: Array) -> Array:
     """``mantissa`` of :func:`~concord.integer.tflite.fixed_point.reciprocals` of values moved up to 32 bits."""
     half = writer.shifted_right(value, 1)
-    x = writer.add(_high_product(writer, half, writer.integers(NEWTON_SLOPE, "slope")),
+    x = writer.add(high_product(writer, half, writer.integers(NEWTON_SLOPE, "slope")),
                    writer.integers(NEWTON_START, "start"))  # fmt: skip
     for _ in range(NEWTON_STEPS):
-        missing = writer.subtract(writer.integers(1 << 29, "one"), _high_product(writer, half, x))
-        step = writer.multiply(_high_product(writer, x, missing), writer.integers(4, "four"))
+        missing = writer.subtract(writer.integers(1 << 29, "one"), high_product(writer, half, x))
+        step = writer.multiply(high_product(writer, x, missing), writer.integers(4, "four"))
         x = writer.add(x, writer.limited(step, LEAST, MOST))
     return writer.limited(writer.multiply(x, writer.integers(2, "two")), LEAST, MOST)
 
 
 #: Functions that write the operations, by class.
 FIXED_POINT_RULES: Mapping[type[IntegerOperation], Callable[[LoweringParts, Any, list[Array]], Array]] = {
-    ChannelsLastConvolution: _convolution,
-    DenseRows: _dense,
-    ChannelsLastMaximum: _maximum,
-    ChannelsLastAverage: _average,
+    IntegerAverage: _average,
     FixedPointMean: _mean,
     FixedPointSum: _sum,
     FixedPointProduct: _product,

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive.exact.arrays import Array, WindowPlaces
-from concord.derive.exact.fixed_point import FIXED_POINT_RULES, codes_in_fixed_point
-from concord.derive.exact.npu_codes import NPU_RULES, codes_by_factors
+from concord.derive.exact.fixed_point import FIXED_POINT_RULES
+from concord.derive.exact.npu_codes import NPU_RULES
 from concord.derive.exact.parts import LoweringParts
+from concord.derive.exact.requantise import codes_of_sums
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import ConcatMove, PadMove, TransposeMove
-from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
@@ -32,15 +32,12 @@ from concord.integer.operations import (
     first_is_single,
     powers_of_softmax,
 )
-from concord.integer.requantise import ACCUMULATOR, FloatRequantisation, Requantisation
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.sum_orders import SUM_ORDERS
-from concord.integer.tflite.requantise import FixedPointRequantisation
-from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul, IntegerProduct
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import (
     CodesOfNumbers,
-    Dequantisation,
     NumbersOfCodes,
     TabledNumbers,
     WideDifference,
@@ -84,11 +81,13 @@ class ArrayLowering(LoweringParts):
 
     @_lowered.register
     def _(self, operation: IntegerMatMul, codes: list[Array]) -> Array:
-        return self._product(operation, self.rows(operation, codes[0]), (-1,))
+        return self.codes(operation, self.rows(operation, codes[0]), (-1,))
 
     @_lowered.register
     def _(self, operation: IntegerConvolution, codes: list[Array]) -> Array:
-        return self._product(operation, self.windows(operation, codes[0]), (-1, *[1] * (operation.weight.ndim - 2)))
+        rank = operation.weight.ndim
+        made = self.codes(operation, self.windows(operation, codes[0]), (-1, *[1] * (rank - 2)))
+        return self.channels_last(made, rank, operation.last)
 
     @_lowered.register
     def _(self, operation: CodeMatMul, codes: list[Array]) -> Array:
@@ -96,43 +95,7 @@ class ArrayLowering(LoweringParts):
         if any(len(shape) < 3 or shape[0] != 1 for shape in shapes) or len(shapes[0]) != len(shapes[1]):
             raise ValueError(f"{operation.name} must multiply matrices of every sample by itself, not {shapes}")
         a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
-        sums = self.writer.product_of_two(a, b, operation.largest)
-        how = operation.requantisation
-        if isinstance(how, FixedPointRequantisation):
-            return codes_in_fixed_point(self.writer, sums, how, operation.largest, ())
-        assert isinstance(how, Requantisation | FloatRequantisation | Dequantisation)
-        if operation.largest > how.largest_sum:
-            sums = self.writer.in_bits(sums)
-        return self._requantised(sums, how, ())
-
-    def _product(self, operation: IntegerProduct, sums: Array, channels: tuple[int, ...]) -> Array:
-        """Codes of accumulators; ``channels`` is the shape of what each channel has."""
-        if isinstance(operation.requantisation, FactorRequantisation):
-            return codes_by_factors(self.writer, sums, operation)
-        if operation.largest_sum > ACCUMULATOR[1]:
-            sums = self.writer.in_bits(sums)
-        return self._requantised(sums, operation.requantisation, channels)
-
-    def _requantised(
-        self,
-        sums: Array,
-        how: Requantisation | FloatRequantisation | Dequantisation,
-        channels: tuple[int, ...],
-    ) -> Array:
-        def constant(values: NDArray[np.float32], hint: str) -> Array:
-            return self.writer.numbers(values.reshape(channels if values.size > 1 else ()), hint)
-
-        numbers = self.writer.to_numbers(sums)
-        if not isinstance(how, Requantisation):
-            numbers = self.writer.multiply(numbers, constant(how.factor, "factor"))
-            if how.term.any():
-                numbers = self.writer.add(numbers, constant(how.term, "term"))
-            if isinstance(how, Dequantisation):
-                return self.writer.finite(numbers)
-            numbers = self.writer.divide(numbers, self.writer.numbers(how.step, "step"))
-        else:
-            numbers = self.writer.multiply(numbers, constant(how.scale, "scale"))
-        return self.writer.to_codes(numbers, how.zero_point, how.low, how.high)
+        return self.codes(operation, self.writer.product_of_two(a, b, operation.largest))
 
     def _plus_zero(self, numbers: Array, zero_point: int) -> Array:
         """Numbers plus the zero point, which is a step of its own and is rounded."""
@@ -140,8 +103,11 @@ class ArrayLowering(LoweringParts):
 
     @_lowered.register
     def _(self, operation: CodeMaximum, codes: list[Array]) -> Array:
-        window = WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
-        return self.writer.window_maxima(codes[0], window)
+        rank = len(operation.kernel) + 2
+        made = self.writer.window_maxima(
+            self.channels_first(codes[0], rank, operation.last), WindowPlaces.of(operation)
+        )
+        return self.within(operation, self.channels_last(made, rank, operation.last))
 
     @_lowered.register
     def _(self, operation: CodeMean, codes: list[Array]) -> Array:
@@ -154,9 +120,7 @@ class ArrayLowering(LoweringParts):
             return self._mean_of_rows(operation, rows, (shape[1], prod(shape[2:])), np.asarray(prod(shape[2:])), 0)
         sums = self.writer.total(self.offset(codes[0], operation.zero_point), range(2, len(shape)))
         bound = prod(shape[2:]) * self.reach(operation.inputs[0], operation.zero_point)
-        if bound > ACCUMULATOR[1]:
-            sums = self.writer.in_bits(sums)
-        return self._requantised(sums, operation.requantisation(prod(shape[2:])), ())
+        return codes_of_sums(self.writer, sums, operation.requantisation(prod(shape[2:])), bound)
 
     @_lowered.register
     def _(self, operation: CodeAverage, codes: list[Array]) -> Array:
@@ -164,8 +128,7 @@ class ArrayLowering(LoweringParts):
         if operation.is_mean(shape):
             return self._mean(operation, codes)
         writer = self.writer
-        window = WindowPlaces(operation.kernel, operation.strides, operation.dilations, operation.pads)
-        windows = writer.windows(self.offset(codes[0], operation.zero_point), window, shape[2:])
+        windows = writer.windows(self.offset(codes[0], operation.zero_point), WindowPlaces.of(operation), shape[2:])
         rows = prod(self.shapes[operation.output][1:]), prod(operation.kernel)
         counts = np.broadcast_to(operation.counts(shape), (1, *self.shapes[operation.output][1:]))
         return self._mean_of_rows(operation, windows, rows, counts, operation.in_front)
@@ -340,13 +303,7 @@ class ArrayLowering(LoweringParts):
 
     @_lowered.register
     def _(self, operation: CodeMovement, codes: list[Array]) -> Array:
-        made = self._moved(operation, codes)
-        schemes = [self.graph.schemes[name] for name in operation.inputs]
-        inside = all(operation.low <= scheme.low and scheme.high <= operation.high for scheme in schemes)
-        if not inside and made.real:
-            low, high = (float(numbers_of(np.asarray(end))) for end in (operation.low, operation.high))
-            return self.writer.limited_numbers(made, low, high)
-        return made if inside else self.writer.limited(made, operation.low, operation.high)
+        return self.within(operation, self._moved(operation, codes))
 
     def _moved(self, operation: CodeMovement, codes: list[Array]) -> Array:
         shapes, target = [self.shapes[name] for name in operation.inputs], self.shapes[operation.output]

@@ -11,7 +11,7 @@ import numpy as np
 
 from concord.golden.scale import scaled
 from concord.integer.float32 import Integers
-from concord.integer.requantise import Requantiser, check_sums
+from concord.integer.requantise import Requantiser
 from concord.spec.formats import SCALE_FACTOR_BITS, SCALE_FRACTION_BITS, SCALE_SHIFT_BITS, SCALED_MAX
 from concord.spec.limits import SCALED_BITS_MAX
 from concord.spec.widths import limits
@@ -120,7 +120,6 @@ class FactorRequantisation(Requantiser):
     def limits(self) -> tuple[int, int]:
         return limits(self.bits)
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
-        check_sums(sums, self.bits)
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         numbers = scaled(sums, self.factor, self.fraction, self.shift) + self.whole
         return np.asarray(np.clip(numbers, *self.ends)) + self.zero_point

@@ -17,8 +17,7 @@ from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.npu.rewriting import Split
 from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable
-from concord.integer.tflite.operations import ChannelsLastConvolution, ChannelsLastMaximum
-from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, WeightedSums
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.config import NpuConfig
 from concord.transfer import UniformAffine
@@ -90,7 +89,7 @@ class _GraphWriter:
                 break
             if part.output in self.source.outputs or len(convolutions := users[part.output]) != 1:
                 break
-            if isinstance(convolutions[0], WeightedWindows) and convolutions[0].groups == 1:
+            if isinstance(convolutions[0], IntegerConvolution) and convolutions[0].groups == 1:
                 self.offsets[name], self.of_host[part.output] = origin - part.move.value, part
                 return part.move.value
             break
@@ -104,19 +103,19 @@ class _GraphWriter:
                 self._move(operation)
             case CodeTable():
                 self._function(inputs[0], self._entries(operation), name)
-            case CodeMaximum():
-                self._maximum(inputs[0], operation, name)
-            case ChannelsLastMaximum():
+            case CodeMaximum(last=True):
                 first = self._channels_first(inputs[0], name)
                 self._channels_last(self._maximum(first, operation, f"{name}/maximum"), name)
-            case WeightedRows():
+            case CodeMaximum():
+                self._maximum(inputs[0], operation, name)
+            case IntegerMatMul():
                 products = self._dense(inputs[0], operation.weight.T, name)
                 self._codes(products, operation, name)
-            case ChannelsLastConvolution():
+            case IntegerConvolution(last=True):
                 products = self._windows(self._channels_first(inputs[0], name), operation, name)
                 requantised = self._codes(products, operation, f"{name}/codes")
                 self._channels_last(requantised, name)
-            case WeightedWindows():
+            case IntegerConvolution():
                 self._codes(self._windows(inputs[0], operation, name), operation, name)
             case WindowSums():
                 self._window_sums(operation, name)
@@ -168,11 +167,11 @@ class _GraphWriter:
         bias = np.zeros(len(weight))
         return self._node("Conv", (tensor,), f"{name}/sums", weight=self._weight(weight), bias=bias, **attrs)
 
-    def _windows(self, tensor: str, operation: WeightedWindows, name: str) -> str:
+    def _windows(self, tensor: str, operation: IntegerConvolution, name: str) -> str:
         pads, padded = operation.pads, self.of_host.get(operation.inputs[0])
         if padded is not None:
             assert isinstance(padded.move, PadMove)
-            first = 1 if isinstance(operation, ChannelsLastConvolution) else 2
+            first = 1 if operation.last else 2
             around = padded.move.widths[first : first + len(operation.strides)]
             pads = tuple(size for side in zip(*around, strict=True) for size in side)
         return self._conv(

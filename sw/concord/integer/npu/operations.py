@@ -19,7 +19,7 @@ class WindowSums(RequantisedSums):
     Parameters
     ----------
     kernel, strides, pads
-        As of :class:`concord.integer.weighted_sums.WeightedWindows`; padding has the number 0.
+        As of :class:`concord.integer.weighted_sums.IntegerConvolution`; padding has the number 0.
     last : bool
         Whether channels are the last axis.
     shape : tuple of int
@@ -52,8 +52,7 @@ class WindowSums(RequantisedSums):
 
     def run(self, *codes: Integers) -> Integers:
         offsets = codes[0] - self.zero_point
-        offsets = np.moveaxis(offsets, -1, 1) if self.last else offsets
-        windows = windows_of(offsets, self.kernel, self.strides, self.dilations, self.pads, 0)
+        windows = windows_of(offsets, self.kernel, self.strides, self.dilations, self.pads, 0, last=self.last)
         made = self.requantisation.apply(windows.sum(axis=tuple(range(-len(self.kernel), 0))), 1)
         made = np.moveaxis(made, 1, -1) if self.last else made
         return made.reshape(len(made), *self.shape)

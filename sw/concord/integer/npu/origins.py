@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from concord.integer.graph import IntegerGraph, IntegerOperation, readers
 from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable
 from concord.integer.requantise import Requantiser
-from concord.integer.tflite.operations import ChannelsLastAverage, ChannelsLastMaximum
 from concord.integer.wide_numbers import WideNumbers
 
 #: Codes less an origin that are held where no product reads them: those of a byte.
@@ -106,8 +105,7 @@ def _limits(part: IntegerOperation) -> tuple[int, int] | None:
 
 def _ties(part: IntegerOperation) -> bool:
     """True if an operation gives codes as they are."""
-    kinds = CodeMovement | CodeMaximum | ChannelsLastMaximum
-    return isinstance(part, kinds) and not isinstance(part, ChannelsLastAverage)
+    return isinstance(part, CodeMovement | CodeMaximum)
 
 
 def _only_reads(part: IntegerOperation) -> bool:

@@ -19,8 +19,7 @@ from concord.integer.npu.origins import Stored
 from concord.integer.npu.scales import real_scales
 from concord.integer.npu.tensors import NotOnNpu, NpuTensors
 from concord.integer.operations import CodeMovement, CodeTable
-from concord.integer.tflite.operations import ChannelsLastConvolution
-from concord.integer.weighted_sums import RequantisedSums, WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, RequantisedSums, WeightedSums
 from concord.spec.formats import SCALED_MAX
 from concord.transfer import TransferTable, UniformAffine
 
@@ -44,7 +43,7 @@ def _check(tensors: NpuTensors, operation: WeightedSums) -> None:
         raise NotOnNpu(f"weights reach {largest}; mantissas hold {most}")
     if operation.zero_point != tensors.schemes[operation.inputs[0]].zero:
         raise NotOnNpu("padding is no code of zero")
-    if isinstance(operation, WeightedWindows) and operation.weight.ndim not in (3, 4):
+    if isinstance(operation, IntegerConvolution) and operation.weight.ndim not in (3, 4):
         raise NotOnNpu(f"a convolution must have one or two dimensions, not {operation.weight.ndim - 2}")
 
 
@@ -54,9 +53,9 @@ class _Product:
     def __init__(self, tensors: NpuTensors, operation: WeightedSums):
         self.tensors, self.operation = tensors, operation
         self.scales, self.terms, self.up = real_scales(operation.requantisation, operation.bias)
-        rank = operation.weight.ndim - 2 if isinstance(operation, WeightedWindows) else 0
+        rank = operation.weight.ndim - 2 if isinstance(operation, IntegerConvolution) else 0
         self.shape = (-1, *[1] * rank)
-        axes = tuple(range(1, operation.weight.ndim)) if isinstance(operation, WeightedWindows) else 0
+        axes = tuple(range(1, operation.weight.ndim)) if isinstance(operation, IntegerConvolution) else 0
         self.totals: list[int] = operation.weight.sum(axis=axes).tolist()
 
     def _terms(self, origin: int) -> list[Fraction]:
@@ -94,12 +93,11 @@ def _zero_of(operation: WeightedSums) -> int:
 
 def _padded(tensors: NpuTensors, operation: WeightedSums, zero: int) -> WeightedSums:
     """A convolution without padding, of codes around which there are those of 0, where that is not stored as 0."""
-    if not isinstance(operation, WeightedWindows) or operation.zero_point == zero or not any(operation.pads):
+    if not isinstance(operation, IntegerConvolution) or operation.zero_point == zero or not any(operation.pads):
         return operation
     rank, (source,) = operation.weight.ndim - 2, operation.inputs
     around, none = tuple(zip(operation.pads[:rank], operation.pads[rank:], strict=True)), (0, 0)
-    last = isinstance(operation, ChannelsLastConvolution)
-    move = PadMove((none, *around, none) if last else (none, none, *around), zero)
+    move = PadMove((none, *around, none) if operation.last else (none, none, *around), zero)
     sizes = zip(tensors.shapes[source], move.widths[1:], strict=True)
     shape = tuple(before + size + after for size, (before, after) in sizes)
     name = f"{source}/padded by {' '.join(map(str, operation.pads))}"
@@ -108,9 +106,8 @@ def _padded(tensors: NpuTensors, operation: WeightedSums, zero: int) -> Weighted
 
 def _in_parts(tensors: NpuTensors, operation: WeightedSums) -> WeightedSums:
     """A product of the two parts of its codes, which lie between each other along an axis, with each weight twice."""
-    (source,), windows = operation.inputs, isinstance(operation, WeightedWindows)
-    shape, last = tensors.shapes[source], isinstance(operation, ChannelsLastConvolution)
-    axis = (0 if last else 1) if windows else len(shape) - 1
+    (source,), shape = operation.inputs, tensors.shapes[operation.inputs[0]]
+    axis = (0 if operation.last else 1) if isinstance(operation, IntegerConvolution) else len(shape) - 1
     before, size, after = shape[:axis], shape[axis], shape[axis + 1 :]
     name, apart = f"{source}/parts {axis}", (*before, size, 1, *after)
     parts = [
@@ -121,7 +118,7 @@ def _in_parts(tensors: NpuTensors, operation: WeightedSums) -> WeightedSums:
     joined = tensors.move(f"{name}/beside", tuple(parts), ConcatMove(axis + 2), beside)
     both = (*before, 2 * size, *after)
     inputs = (tensors.move(name, (joined,), ReshapeMove((-1, *both)), both),)
-    if not isinstance(operation, WeightedWindows):
+    if not isinstance(operation, IntegerConvolution):
         return replace(operation, inputs=inputs, weight=np.repeat(operation.weight, 2, axis=0))
     (channels, group, taps, *others), step = operation.weight.shape, operation.dilations[0]
     weight = np.zeros((channels, group, 2 * step * (taps - 1) + 2, *others), dtype=np.int64)
@@ -164,25 +161,29 @@ def _make_part(tensors: NpuTensors, source: str, name: str, less: int) -> None:
 def _by_channel(tensors: NpuTensors, operation: WeightedSums) -> bool:
     """True if a product has a kernel by channel, and any channels of what it reads are a product of their own."""
     maker = tensors.maker(operation.inputs[0])
-    if not isinstance(operation, WeightedWindows) or not isinstance(maker, WeightedRows | WeightedWindows):
+    if not isinstance(operation, IntegerConvolution) or not isinstance(maker, IntegerMatMul | IntegerConvolution):
         return False
-    whole = not isinstance(maker, WeightedWindows) or maker.groups == 1
+    whole = not isinstance(maker, IntegerConvolution) or maker.groups == 1
     return whole and operation.groups == len(operation.weight) and operation.weight.shape[1] == 1
 
 
-def _of_channels(tensors: NpuTensors, operation: WeightedWindows, channels: list[int], what: str) -> WeightedWindows:
+def _of_channels(
+    tensors: NpuTensors, operation: IntegerConvolution, channels: list[int], what: str
+) -> IntegerConvolution:
     """Some channels of a convolution by channel, of a tensor of these channels alone."""
     (source,), maker = operation.inputs, tensors.maker(operation.inputs[0])
-    assert isinstance(maker, WeightedRows | WeightedWindows) and isinstance(maker.requantisation, FactorRequantisation)
-    last, how = isinstance(operation, ChannelsLastConvolution), maker.requantisation
+    assert isinstance(maker, IntegerMatMul | IntegerConvolution) and isinstance(
+        maker.requantisation, FactorRequantisation
+    )
+    how = maker.requantisation
 
     def noted(name: str, like: str) -> str:
         shape = tensors.shapes[like]
-        return tensors.note(name, like, (*shape[:-1], len(channels)) if last else (len(channels), *shape[1:]))
+        return tensors.note(name, like, (*shape[:-1], len(channels)) if operation.last else (len(channels), *shape[1:]))
 
     name, output = (noted(f"{like}/{what} of {operation.output}", like) for like in (source, operation.output))
     how = replace(how, factor=how.factor[channels], fraction=how.fraction[channels], whole=how.whole[channels])
-    weight = maker.weight[channels] if isinstance(maker, WeightedWindows) else maker.weight[:, channels]
+    weight = maker.weight[channels] if isinstance(maker, IntegerConvolution) else maker.weight[:, channels]
     bias = np.zeros(len(channels), dtype=np.int64)
     tensors.operations.append(replace(maker, name=name, output=name, weight=weight, bias=bias, requantisation=how))
     weight = operation.weight[channels]
@@ -194,19 +195,15 @@ def _of_channels(tensors: NpuTensors, operation: WeightedWindows, channels: list
 def _beside(tensors: NpuTensors, made: _Product, apart: list[int]) -> None:
     """Append a convolution by channel, some of whose channels read their codes in parts."""
     operation, zero = made.operation, made.operation.zero_point
-    assert isinstance(operation, WeightedWindows)
+    assert isinstance(operation, IntegerConvolution)
     origin, shape = tensors.stored[operation.inputs[0]].origin, tensors.shapes[operation.output]
     rest = [k for k in range(len(made.scales)) if k not in apart]
     most, some = (_of_channels(tensors, operation, *part) for part in ((rest, "most"), (apart, "some")))
     parts = _in_parts(tensors, some)
     tensors.operations.append(_padded(tensors, made.of(most, origin, rest), zero))
     tensors.operations.append(made.of(parts, zero, apart))
-    axis = len(shape) if isinstance(operation, ChannelsLastConvolution) else 1
+    axis = len(shape) if operation.last else 1
     both = tensors.move(f"{operation.output}/beside", (most.output, some.output), ConcatMove(axis), shape)
     stored, indices = tensors.stored[operation.output], tuple(np.argsort([*rest, *apart]).tolist())
-    tensors.operations.append(
-        CodeMovement(
-            name=operation.output, inputs=(both,), output=operation.output, move=TakeMove(axis, indices),
-            low=stored.low, high=stored.high,
-        )
-    )  # fmt: skip
+    move, output = TakeMove(axis, indices), operation.output
+    tensors.operations.append(CodeMovement.of(output, (both,), output, move, stored))

@@ -11,17 +11,8 @@ from typing import Any
 import numpy as np
 
 from concord.compiler.lowering.products import largest_weight
-from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.moves import (
-    ConcatMove,
-    ExpandMove,
-    FlattenMove,
-    NoMove,
-    ReshapeMove,
-    SqueezeMove,
-    TransposeMove,
-)
+from concord.integer.moves import ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove
 from concord.integer.npu.factors import ScaleError
 from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.npu.origins import Stored
@@ -38,14 +29,10 @@ from concord.integer.operations import (
     CodePairTable,
     CodeSum,
     CodeTable,
+    IntegerAverage,
 )
-from concord.integer.tflite.operations import (
-    ChannelsLastAverage,
-    ChannelsLastMaximum,
-    FixedPointMean,
-    FixedPointSum,
-)
-from concord.integer.weighted_sums import WeightedRows, WeightedSums, WeightedWindows
+from concord.integer.tflite.operations import FixedPointMean, FixedPointSum
+from concord.integer.weighted_sums import WeightedSums, elements_of_windows
 from concord.spec.config import NpuConfig
 
 _MOVES = (ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove)
@@ -194,13 +181,12 @@ class _Rewriter:
         if operation.low > stored.low or operation.high < stored.high:
             raise NotOnNpu(f"{what} not computed by the NPU")
 
-    def maximum(self, operation: Any) -> IntegerOperation:
+    def maximum(self, operation: CodeMaximum) -> IntegerOperation:
         """Maxima of codes, as they are."""
-        if isinstance(operation, ChannelsLastMaximum):
-            self._check_limits(operation, "a maximum that is limited is")
+        self._check_limits(operation, "a maximum that is limited is")
         if len(operation.kernel) not in (1, 2) or max(operation.dilations) > 1:
             raise NotOnNpu("a maximum must be of one or two dimensions, without dilations")
-        return operation  # type: ignore[no-any-return]
+        return operation
 
     def mean(self, operation: CodeMean) -> IntegerOperation:
         """The mean of all elements of a channel, or of windows."""
@@ -214,7 +200,7 @@ class _Rewriter:
             window = operation.kernel, operation.strides, operation.pads
         return self._sums(operation, False, operation.zero_point, window, ratio, limits)
 
-    def average(self, operation: ChannelsLastAverage) -> IntegerOperation:
+    def average(self, operation: IntegerAverage) -> IntegerOperation:
         """Means of windows of TensorFlow Lite."""
         zero = self.schemes[operation.inputs[0]].zero
         window, limits = (operation.kernel, operation.strides, operation.pads), operation
@@ -246,7 +232,7 @@ class _Rewriter:
             raise NotOnNpu(f"a mean must be of one or two dimensions of at most {_LONGEST}, not of {list(kernel)}")
         shape, stored = self.shapes[operation.inputs[0]], self.stored[operation.inputs[0]]
         sizes = shape[:-1] if last else shape[1:]
-        counts = _counts(sizes, kernel, strides, pads)
+        counts = elements_of_windows(sizes, kernel, strides, (1,) * len(kernel), pads)[0, 0]
         scales = [ratio / int(count) for count in counts.ravel()]
         terms = [ratio * (stored.origin - zero_point)] * len(scales)
         made = self.tensors.requantisation(operation.output, scales, terms, (1, *counts.shape), limits, up)
@@ -304,34 +290,14 @@ class _Limits:
 
 
 _RULES: dict[Any, Callable[[_Rewriter, Any], IntegerOperation | None]] = {
-    WeightedRows: _Rewriter.products,
-    WeightedWindows: _Rewriter.products,
+    WeightedSums: _Rewriter.products,
     CodeMovement: _Rewriter.movement,
     CodeTable: _Rewriter.table,
     CodeMaximum: _Rewriter.maximum,
-    ChannelsLastAverage: _Rewriter.average,
-    ChannelsLastMaximum: _Rewriter.maximum,
+    IntegerAverage: _Rewriter.average,
     CodeMean: _Rewriter.mean,
     FixedPointMean: _Rewriter.mean_of_axes,
     CodeSum: _Rewriter.sum_of_codes,
     CodeFloats: _Rewriter.sum_of_floats,
     FixedPointSum: _Rewriter.fixed_point_sum,
 }
-
-
-def _counts(
-    sizes: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...]
-) -> Integers:
-    """Elements of every window, padding apart."""
-    rank = len(sizes)
-    totals = [
-        [
-            len(range(max(0, place * step - before), min(size, place * step - before + length)))
-            for place in range((size + before + after - length) // step + 1)
-        ]
-        for size, length, step, before, after in zip(sizes, kernel, strides, pads[:rank], pads[rank:], strict=True)
-    ]
-    counts = np.ones((1,) * rank, dtype=np.int64)
-    for axis, numbers in enumerate(totals):
-        counts = counts * np.array(numbers).reshape([-1 if k == axis else 1 for k in range(rank)])
-    return counts

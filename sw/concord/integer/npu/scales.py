@@ -32,11 +32,7 @@ def real_scales(requantiser: Requantiser, bias: Integers) -> tuple[list[Fraction
             scales, term, up = fixed_scale(requantiser.scale), None, True
         case Binary64Requantisation():
             pairs = zip(requantiser.significand.ravel().tolist(), requantiser.exponent.ravel().tolist(), strict=True)
-            scales, term, up = (
-                [Fraction(significand) * Fraction(2) ** exponent for significand, exponent in pairs],
-                None,
-                True,
-            )
+            scales, term, up = [Fraction(number) * Fraction(2) ** exponent for number, exponent in pairs], None, True
         case _:
             raise NotOnNpu(f"{type(requantiser).__name__} has no factors")
     channels = max(bias.size, len(scales), 0 if term is None else len(term))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import DAMAGED, FlatModel
@@ -11,19 +10,18 @@ from concord.frontend.tflite_rewrites import read_network
 from concord.frontend.tflite_rewriting import live_operators
 from concord.integer.graph import IntegerGraph
 from concord.integer.importer import UnquantisedModel
-from concord.integer.requantise import Requantisation
+from concord.integer.tflite.lowering import LOWERED
+from concord.integer.tflite.moving import MOVEMENTS
+from concord.integer.tflite.operators import KERNELS, Operator
 from concord.integer.tflite.reading import FlatReading, fresh_name
-from concord.integer.tflite.registry import OPERATORS
-from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from concord.integer.weighted_sums import WeightedSums
 
+#: Operators that are executed on codes, by their names in the schema.
+OPERATORS: dict[str, Operator] = {**KERNELS, **MOVEMENTS, **LOWERED}
 #: Advice for operators that have another form.
 _REMEDIES = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "convert the layer with unroll=True",
     "SUM": "use MEAN and a product, as its kernel computes in floats",
 }
-#: Operators that are sums of products with weights.
-_PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
 
 def import_tflite_graph(
@@ -54,7 +52,7 @@ def import_tflite_graph(
     for tensor in model.tensors:
         names.append(fresh_name(tensor.name, names))
     ends = _ends(model, names, outputs)
-    ctx = FlatReading(model, IntegerGraph(name), names)
+    ctx = FlatReading(model, IntegerGraph(name), names, single=single)
     reasons = _read_inputs(ctx)
     unknown: set[int] = set()
     for operator in live_operators(model, ends):
@@ -81,26 +79,7 @@ def import_tflite_graph(
             reasons.append(f"output {names[index]!r}: must be codes; quantise the whole network to int8")
     if reasons:
         raise UnquantisedModel(name, reasons)
-    return _in_binary32(ctx) if single else ctx.graph
-
-
-def _in_binary32(ctx: FlatReading) -> IntegerGraph:
-    """The graph with products that are rounded as XNNPACK rounds them, by a product of binary32."""
-    scales = {}
-    for operator in ctx.model.operators:
-        if operator.name in _PRODUCTS:
-            x, w, y = (ctx.tensor(index) for index in (*operator.inputs[:2], *operator.outputs))
-            if x.kind != "INT16":
-                scales[ctx.names[operator.outputs[0]]] = x.scales * w.scales / y.scales
-    operations = []
-    for operation in ctx.graph.operations:
-        if isinstance(operation, WeightedSums) and operation.output in scales:
-            old = operation.requantisation
-            assert isinstance(old, FixedPointRequantisation | Binary64Requantisation)
-            made = Requantisation(scales[operation.output], old.zero_point, old.low, old.high)
-            operation = replace(operation, requantisation=made)
-        operations.append(operation)
-    return ctx.graph.with_operations(operations)
+    return ctx.graph
 
 
 def _read_inputs(ctx: FlatReading) -> list[str]:

@@ -11,26 +11,24 @@ from concord.frontend.tflite_file import FlatOperator, window_pads
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, Move, PadMove, ReshapeMove, TakeMove, TransposeMove
-from concord.integer.operations import CodeMovement
+from concord.integer.operations import CodeMaximum, CodeMovement
 from concord.integer.tflite import point_wise
-from concord.integer.tflite.operations import (
-    ChannelsLastConvolution,
-    ChannelsLastMaximum,
-    FixedPointProduct,
-    FixedPointSum,
-)
+from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
 from concord.integer.tflite.operators import (
     Operator,
-    bias_of,
+    axes_behind_samples,
     check_kinds,
+    emit_product,
     has_wide_sums,
+    operands_of,
     product_multiplier,
+    same_scheme,
     strides_of,
     weight_codes,
 )
 from concord.integer.tflite.reading import FlatReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from concord.integer.weighted_sums import CodeMatMul
+from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 
@@ -46,7 +44,7 @@ def _transposed_convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     # The other operators have the image, the weight and the bias in this order.
     turned = FlatOperator("CONV_2D", (x, w, *bias), operator.outputs, operator.options)
     (y,), wide, strides = operator.outputs, has_wide_sums(ctx, turned), strides_of(operator)
-    codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(y)
+    codes, source = ctx.read(x), ctx.scheme(x)
     check_kinds(ctx, operator, x)
     weight, scales = weight_codes(ctx, turned, 0)
     image, kernel, made = ctx.tensor(x).shape, ctx.tensor(w).shape, ctx.tensor(y).shape
@@ -63,14 +61,9 @@ def _transposed_convolution(ctx: FlatReading, operator: FlatOperator) -> None:
         widths[axis] = (0, 1)
         moves.append(TakeMove(axis, tuple(int(place) for place in np.where(inside, places, size))))
     codes = ctx.moved_between(f"{ctx.names[y]}/between", [PadMove(tuple(widths), source.zero), *moves], codes)
-    ctx.emit(
-        operator, ChannelsLastConvolution, codes, weight=np.transpose(weight[:, ::-1, ::-1], (0, 3, 1, 2)),
-        bias=bias_of(ctx, turned, kernel[0], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
-        requantisation=FixedPointRequantisation(
-            product_multiplier(ctx, operator, x, scales, wide), target.zero, *ctx.limits(operator), wide=wide
-        ),
-        strides=(1, 1), dilations=(1, 1), groups=1, pads=(0, 0, 0, 0),
-    )  # fmt: skip
+    how = ctx.to_codes(operator, product_multiplier(ctx, operator, x, scales, wide), wide)
+    turned_weight = np.transpose(weight[:, ::-1, ::-1], (0, 3, 1, 2))
+    emit_product(ctx, turned, codes, turned_weight, how, strides=(1, 1), dilations=(1, 1), groups=1, pads=(0, 0, 0, 0))
 
 
 def _shares(size: int, made: int, aligned: bool, centred: bool) -> tuple[Integers, Integers]:
@@ -107,7 +100,7 @@ def _bilinear(ctx: FlatReading, operator: FlatOperator) -> None:
     spare = (spare & -spare).bit_length() - 1  # lower bits that are 0 in every share
     unit, shares = 2.0 ** (spare - 2 * _SHARE_BITS), shares >> spare
     sums = ctx.emit_between(
-        f"{name}/sums", ChannelsLastConvolution, scheme, codes, weight=shares.T.reshape(count, 1, 4, 1),
+        f"{name}/sums", IntegerConvolution, scheme, codes, last=True, weight=shares.T.reshape(count, 1, 4, 1),
         bias=np.zeros(count, np.int64), zero_point=0, reach=reach_of(scheme, 0),
         requantisation=Binary64Requantisation.of(unit, 0, scheme.low, scheme.high, wide=scheme.bits == 16),
         strides=(1, 1), dilations=(1, 1), groups=count, pads=(0, 0, 0, 0),
@@ -122,8 +115,8 @@ def _greatest(ctx: FlatReading, operator: FlatOperator, codes: str, count: int, 
     if least:
         codes = ctx.table_between(f"{name}/turned", turned, codes)
     codes = ctx.emit_between(
-        f"{name}/greatest", ChannelsLastMaximum, scheme, codes, kernel=(count, 1), strides=(1, 1), pads=(0, 0, 0, 0),
-        low=scheme.low, high=scheme.high,
+        f"{name}/greatest", CodeMaximum, scheme, codes, kernel=(count, 1), strides=(1, 1), dilations=(1, 1),
+        pads=(0, 0, 0, 0), last=True, low=scheme.low, high=scheme.high,
     )  # fmt: skip
     if least:
         codes = ctx.table_between(f"{name}/back", turned, codes)
@@ -134,10 +127,8 @@ def _reduced(ctx: FlatReading, operator: FlatOperator) -> None:
     """REDUCE_MAX and REDUCE_MIN: a window of all elements along some axes."""
     x, shape = operator.inputs[0], ctx.tensor(operator.inputs[0]).shape
     check_kinds(ctx, operator, x)
-    axes = sorted({int(axis) % len(shape) for axis in ctx.constant(operator.inputs[1], "axes").ravel()})
-    if 0 in axes or not axes:
-        raise Refusal(f"axes must be some behind that of the samples, not {axes}", "compute it outside")
-    _same_scheme(ctx, operator, x)
+    axes = axes_behind_samples(ctx, operator)
+    same_scheme(ctx, operator, x)
     order = (0, *axes, *(axis for axis in range(1, len(shape)) if axis not in axes))
     count = prod(shape[axis] for axis in axes)
     moves = [TransposeMove(order), ReshapeMove((0, count, prod(shape[1:]) // count, 1))]
@@ -145,15 +136,10 @@ def _reduced(ctx: FlatReading, operator: FlatOperator) -> None:
     _greatest(ctx, operator, codes, count, operator.name == "REDUCE_MIN")
 
 
-def _same_scheme(ctx: FlatReading, operator: FlatOperator, *indices: int) -> None:
-    if len({ctx.scheme(index) for index in (*indices, operator.outputs[0])}) > 1:
-        raise Refusal("what it reads and makes must have one scale and zero point", "put QUANTIZE behind it")
-
-
 def _extremes(ctx: FlatReading, operator: FlatOperator) -> None:
     """MAXIMUM and MINIMUM of two tensors, or of a tensor and one constant code."""
     check_kinds(ctx, operator, *operator.inputs)
-    _same_scheme(ctx, operator, *operator.inputs)
+    same_scheme(ctx, operator, *operator.inputs)
     computed = [index for index in operator.inputs if ctx.tensor(index).data is None]
     least, (y,) = operator.name == "MINIMUM", operator.outputs
     scheme, shape = ctx.scheme(y), ctx.tensor(y).shape
@@ -189,13 +175,11 @@ def _prelu(ctx: FlatReading, operator: FlatOperator) -> None:
     positive = ctx.table_between(f"{name}/positive", table, codes)
     table = point_wise.function_table("MINIMUM", source, lambda c: np.minimum(c, zero), source)
     negative = ctx.table_between(f"{name}/negative", table, codes)
-    requantisation = FixedPointRequantisation(multiplier_of(a * b / result), target.zero, target.low, target.high)
-    zeros = (zero, ctx.scheme(slope).zero)
+    how, zeros = ctx.to_codes(operator, a * b / result), (zero, ctx.scheme(slope).zero)
     product = ctx.emit_between(
-        f"{name}/product", FixedPointProduct, target, negative, factors, zeros=zeros, requantisation=requantisation
+        f"{name}/product", FixedPointProduct, target, negative, factors, zeros=zeros, requantisation=how
     )
-    whole = FixedPointRequantisation(multiplier_of(2.0 / (1 << _SUM_UP)), target.zero, target.low, target.high)
-    half = multiplier_of(0.5)
+    whole, half = ctx.to_codes(operator, 2.0 / (1 << _SUM_UP)), multiplier_of(0.5)
     ctx.emit(
         operator, FixedPointSum, positive, product, zeros=(target.zero, target.zero), up=_SUM_UP, scales=(half, half),
         difference=False, requantisation=whole,
@@ -204,48 +188,38 @@ def _prelu(ctx: FlatReading, operator: FlatOperator) -> None:
 
 def _squared_difference(ctx: FlatReading, operator: FlatOperator) -> None:
     """SQUARED_DIFFERENCE: the difference fits 16 bits; its product with itself is requantised."""
-    rank, name = len(ctx.tensor(operator.outputs[0]).shape), ctx.names[operator.outputs[0]]
-    check_kinds(ctx, operator, *operator.inputs)
-    names = [ctx.operand(index, rank) for index in operator.inputs]
-    first, second, target = (ctx.scheme(index) for index in (*operator.inputs, operator.outputs[0]))
+    names, (first, second, target) = operands_of(ctx, operator)
     if target.bits == 16:
         raise Refusal("codes must be of int8: there is no kernel for int16", "quantise it to int8")
     twice = 2 * max(float(first.scale), float(second.scale))
     wide = UniformAffine(16, twice / (1 << _SQUARE_UP), 0, CodeRange.SIGNED, Rounding.NEAREST_AWAY)
+    stem = f"{ctx.names[operator.outputs[0]]}/difference"
     difference = ctx.emit_between(
-        f"{name}/difference", FixedPointSum, wide, *names, zeros=(first.zero, second.zero), up=_SQUARE_UP,
+        stem, FixedPointSum, wide, *names, zeros=(first.zero, second.zero), up=_SQUARE_UP,
         scales=(multiplier_of(float(first.scale) / twice), multiplier_of(float(second.scale) / twice)), difference=True,
         requantisation=FixedPointRequantisation(multiplier_of(1.0), 0, wide.low, wide.high),
     )  # fmt: skip
-    scale = multiplier_of(twice * twice / ((1 << 2 * _SQUARE_UP) * float(target.scale)))
-    ctx.emit(
-        operator, FixedPointProduct, difference, difference, zeros=(0, 0),
-        requantisation=FixedPointRequantisation(scale, target.zero, target.low, target.high),
-    )  # fmt: skip
+    how = ctx.to_codes(operator, twice * twice / ((1 << 2 * _SQUARE_UP) * float(target.scale)))
+    ctx.emit(operator, FixedPointProduct, difference, difference, zeros=(0, 0), requantisation=how)
 
 
 def _product_of_two(ctx: FlatReading, operator: FlatOperator) -> None:
     """BATCH_MATMUL of two tensors that are computed, or of one and a constant."""
-    check_kinds(ctx, operator, *operator.inputs)
     name, rank = ctx.names[operator.outputs[0]], len(ctx.tensor(operator.outputs[0]).shape)
     shapes = [ctx.tensor(index).shape for index in operator.inputs]
     if rank < 3 or any(len(shape) != rank for shape in shapes):
         raise Refusal("operands must be matrices of each sample, with the axes of the result", "reshape them")
-    codes = [ctx.operand(index, rank) for index in operator.inputs]
+    codes, (first, second, target) = operands_of(ctx, operator)
     turned = bool(operator.options.AdjX()), bool(operator.options.AdjY())
     order = TransposeMove((*range(rank - 2), rank - 1, rank - 2))
     for k, turn in enumerate(turned):
         codes[k] = ctx.move_between(f"{name}/{k}", order, codes[k]) if turn else codes[k]
-    first, second, target = (ctx.scheme(index) for index in (*operator.inputs, operator.outputs[0]))
     a, b = point_wise.scales_of(first, second)
     inner = shapes[0][-2 if turned[0] else -1]
-    wide = first.bits == 16
     ctx.emit(
         operator, CodeMatMul, *codes, zeros=(first.zero, second.zero),
         largest=reach_of(first, first.zero) * reach_of(second, second.zero) * inner,
-        requantisation=FixedPointRequantisation(
-            multiplier_of(float(a * b) / float(target.scale)), target.zero, target.low, target.high, wide=wide
-        ),
+        requantisation=ctx.to_codes(operator, float(a * b) / float(target.scale), wide=first.bits == 16),
     )  # fmt: skip
 
 

@@ -71,7 +71,4 @@ def number_function(operator: FlatOperator) -> NumberFunction:
     return _FUNCTIONS[operator.name]
 
 
-_FUNCTIONS: dict[str, NumberFunction] = NUMBER_FUNCTIONS | {
-    "ABS": _of(np.abs),
-    "RSQRT": _inverse_root,
-}
+_FUNCTIONS: dict[str, NumberFunction] = NUMBER_FUNCTIONS | {"ABS": _of(np.abs), "RSQRT": _inverse_root}

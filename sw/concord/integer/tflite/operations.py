@@ -1,4 +1,4 @@
-"""Operations of TensorFlow Lite on codes, with the channels in the last axis; the first axis is that of the samples."""
+"""Operations of TensorFlow Lite on codes in fixed point; the first axis is that of the samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from concord.integer.tflite.fixed_point import (
     table_to_interpolate,
 )
 from concord.integer.tflite.requantise import FixedPointRequantisation
-from concord.integer.weighted_sums import WeightedRows, WeightedWindows, windows_of
 
 #: Bits in front of the point of a sum of powers.
 SUM_BITS = 12
@@ -29,85 +28,6 @@ LEAST_POWER = -10.0
 #: exp from there to 0, and 1 / (1 + x) from 0 to 1.
 POWERS_16 = table_to_interpolate(np.exp, LEAST_POWER, 0)
 RECIPROCALS_16 = table_to_interpolate(lambda x: 1 / (1 + x), 0, 1)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChannelsLastConvolution(WeightedWindows):
-    """A convolution of codes ``[samples, *sizes, channels]``.
-
-    The weight and all others are as of :class:`WeightedWindows`.
-    """
-
-    def run(self, *codes: Integers) -> Integers:
-        return _channels_last(self._made(_channels_first(codes[0])))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DenseRows(WeightedRows):
-    """A dense layer; its requantisation is one in binary64."""
-
-    def run(self, *codes: Integers) -> Integers:
-        return self._made(codes[0])
-
-
-def _channels_first(codes: Integers) -> Integers:
-    return np.moveaxis(codes, -1, 1)
-
-
-def _channels_last(codes: Integers) -> Integers:
-    return np.moveaxis(codes, 1, -1)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChannelsLastMaximum(IntegerOperation):
-    """The greatest code of each window of ``[samples, height, width, channels]``, clamped.
-
-    Parameters
-    ----------
-    kernel, strides : tuple of int
-        By dimension.
-    pads : tuple of int
-        In front by dimension, then those at the end; padding counts in no window.
-    low, high : int
-        Least and greatest code of the result.
-    """
-
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    pads: tuple[int, ...]
-    low: int
-    high: int
-
-    @property
-    def dilations(self) -> tuple[int, ...]:
-        """Distances of the taps, which are all 1."""
-        return (1,) * len(self.kernel)
-
-    def _windows(self, codes: Integers, padding: int) -> Integers:
-        """Windows ``[samples, channels, *places, elements]``."""
-        windows = windows_of(_channels_first(codes), self.kernel, self.strides, self.dilations, self.pads, padding)
-        return windows.reshape(*windows.shape[: -len(self.kernel)], -1)
-
-    def _clamped(self, codes: Integers) -> Integers:
-        return np.clip(_channels_last(codes), self.low, self.high)
-
-    def run(self, *codes: Integers) -> Integers:
-        return self._clamped(self._windows(codes[0], int(np.iinfo(np.int64).min)).max(axis=-1))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChannelsLastAverage(ChannelsLastMaximum):
-    """The mean of the codes of each window, halves away from zero, clamped; parameters as of the maximum."""
-
-    def counts(self, shape: tuple[int, ...]) -> Integers:
-        """Elements that each window has of a tensor of a shape ``[1, 1, *places]``."""
-        return np.asarray(self._windows(np.ones((1, *shape[1:-1], 1), dtype=np.int64), 0).sum(axis=-1))
-
-    def run(self, *codes: Integers) -> Integers:
-        sums = self._windows(codes[0], 0).sum(axis=-1)
-        count = self.counts(codes[0].shape)
-        size = (np.abs(sums) + count // 2) // count
-        return self._clamped(np.where(sums < 0, -size, size))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

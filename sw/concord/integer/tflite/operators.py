@@ -13,16 +13,13 @@ from concord.frontend.tflite_file import FlatOperator, operator_pads, window_pad
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMove
-from concord.integer.operations import CodeTable
+from concord.integer.operations import CodeMaximum, CodeTable, IntegerAverage
+from concord.integer.requantise import Requantisation, Requantiser
 from concord.integer.tflite import point_wise
 from concord.integer.tflite.fixed_point import EXP_FRACTION_BITS, FixedPointMultiplier, exponentials
 from concord.integer.tflite.number_functions import NUMBER_FUNCTIONS, WITH_TABLES, number_function
 from concord.integer.tflite.operations import (
     LEAST_POWER,
-    ChannelsLastAverage,
-    ChannelsLastConvolution,
-    ChannelsLastMaximum,
-    DenseRows,
     FixedPointMean,
     FixedPointProduct,
     FixedPointSoftmax,
@@ -30,7 +27,8 @@ from concord.integer.tflite.operations import (
     InterpolatedSoftmax,
 )
 from concord.integer.tflite.reading import FlatReading, limited, multiplier_of, offsets_of
-from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
+from concord.integer.tflite.requantise import Binary64Requantisation
+from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
 from concord.transfer import UniformAffine
 
 Operator = Callable[[FlatReading, FlatOperator], None]
@@ -102,11 +100,57 @@ def check_kinds(ctx: FlatReading, operator: FlatOperator, *indices: int) -> None
         raise Refusal(f"what it reads and makes must have one type, not {', '.join(kinds)}", "quantise it to int8")
 
 
+def same_scheme(ctx: FlatReading, operator: FlatOperator, *indices: int) -> None:
+    """``Refusal`` unless some tensors and the result have one scale and zero point."""
+    if len({ctx.scheme(index) for index in (*indices, operator.outputs[0])}) > 1:
+        raise Refusal("what it reads and makes must have one scale and zero point", "put QUANTIZE behind it")
+
+
+def axes_behind_samples(ctx: FlatReading, operator: FlatOperator) -> tuple[int, ...]:
+    """Constant axes of the second operand in their order; ``Refusal`` for that of the samples, or without one."""
+    rank = len(ctx.tensor(operator.inputs[0]).shape)
+    axes = tuple(sorted({int(axis) % rank for axis in ctx.constant(operator.inputs[1], "axes").ravel()}))
+    if 0 in axes or not axes:
+        raise Refusal(f"axes must be some behind that of the samples, not {list(axes)}", "compute it outside")
+    return axes
+
+
+def emit_product(
+    ctx: FlatReading, operator: FlatOperator, codes: str, weight: Integers, how: Requantiser, **windows: Any
+) -> None:
+    """Add the product of the first operand with a weight; with ``windows`` it is a convolution.
+
+    Parameters
+    ----------
+    codes : str
+        The first operand as it is read.
+    weight : array of int64
+        As the operation has it.
+    how : Requantiser
+        From sums to codes.
+    """
+    source, channels = ctx.scheme(operator.inputs[0]), weight.shape[0 if windows else 1]
+    settings = {"last": True, **windows} if windows else {}
+    ctx.emit(
+        operator, IntegerConvolution if windows else IntegerMatMul, codes, weight=weight,
+        bias=bias_of(ctx, operator, channels, has_wide_sums(ctx, operator)), zero_point=source.zero,
+        reach=reach_of(source, source.zero), requantisation=how, **settings,
+    )  # fmt: skip
+
+
+def _rounded_once(ctx: FlatReading, operator: FlatOperator, codes: str, how: Requantiser) -> Requantiser:
+    """Requantisation by a product of binary32 in the place of one of the reference kernels, where that is wanted."""
+    x, w, y = (ctx.tensor(index) for index in (*operator.inputs[:2], *operator.outputs))
+    if not ctx.single or x.kind == "INT16" or codes in ctx.constants:
+        return how
+    return Requantisation(x.scales * w.scales / y.scales, ctx.scheme(operator.outputs[0]).zero, *ctx.limits(operator))
+
+
 def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     """CONV_2D and DEPTHWISE_CONV_2D."""
     depthwise = operator.name == "DEPTHWISE_CONV_2D"
     x, axis, wide = operator.inputs[0], 3 if depthwise else 0, has_wide_sums(ctx, operator)
-    codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(operator.outputs[0])
+    codes = ctx.read(x)
     check_kinds(ctx, operator, x)
     weight, scales = weight_codes(ctx, operator, axis)
     options, image, kernel = operator.options, ctx.tensor(x).shape, ctx.tensor(operator.inputs[1]).shape
@@ -118,16 +162,11 @@ def _convolution(ctx: FlatReading, operator: FlatOperator) -> None:
     inputs = 1 if depthwise else kernel[3]
     if groups * inputs != image[3] or not groups or kernel[axis] % groups or (depthwise and kernel[0] != 1):
         raise Refusal(f"weight of shape {list(kernel)} must fit an image of shape {list(image)}")
-    scale = product_multiplier(ctx, operator, x, scales, wide)
-    ctx.emit(
-        operator, ChannelsLastConvolution, codes,
-        weight=np.transpose(weight, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)),
-        bias=bias_of(ctx, operator, kernel[axis], wide), zero_point=source.zero, reach=reach_of(source, source.zero),
-        requantisation=FixedPointRequantisation(
-            scale, target.zero, *ctx.limits(operator), wide=wide
-        ),
-        strides=strides, dilations=dilations, groups=groups,
-        pads=tuple(operator_pads(options, image[1:3], kernel[1:3], strides, dilations)),
+    how = ctx.to_codes(operator, product_multiplier(ctx, operator, x, scales, wide), wide)
+    pads = tuple(operator_pads(options, image[1:3], kernel[1:3], strides, dilations))
+    emit_product(
+        ctx, operator, codes, np.transpose(weight, (3, 0, 1, 2) if depthwise else (0, 3, 1, 2)),
+        _rounded_once(ctx, operator, codes, how), strides=strides, dilations=dilations, groups=groups, pads=pads,
     )  # fmt: skip
 
 
@@ -140,7 +179,7 @@ def strides_of(operator: FlatOperator) -> tuple[int, int]:
 
 
 def _fully_connected(ctx: FlatReading, operator: FlatOperator) -> None:
-    x, (y,), wide = operator.inputs[0], operator.outputs, has_wide_sums(ctx, operator)
+    x, (y,) = operator.inputs[0], operator.outputs
     codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(y)
     check_kinds(ctx, operator, x)
     weight, scales = weight_codes(ctx, operator, 0)
@@ -151,11 +190,8 @@ def _fully_connected(ctx: FlatReading, operator: FlatOperator) -> None:
     if rows != ctx.tensor(x).shape[1:]:
         codes = ctx.move_between(f"{ctx.names[y]}/rows", ReshapeMove((0, *rows)), codes)
     ratio = float(source.scale) * scales / float(target.scale)
-    ctx.emit(
-        operator, DenseRows, codes, weight=weight.T, bias=bias_of(ctx, operator, len(weight), wide),
-        zero_point=source.zero, reach=reach_of(source, source.zero),
-        requantisation=Binary64Requantisation.of(ratio, target.zero, *ctx.limits(operator), wide=wide),
-    )  # fmt: skip
+    how = Binary64Requantisation.of(ratio, target.zero, *ctx.limits(operator), wide=has_wide_sums(ctx, operator))
+    emit_product(ctx, operator, codes, weight.T, _rounded_once(ctx, operator, codes, how))
 
 
 def _pool(ctx: FlatReading, operator: FlatOperator) -> None:
@@ -164,17 +200,17 @@ def _pool(ctx: FlatReading, operator: FlatOperator) -> None:
     codes, image = ctx.read(x), ctx.tensor(x).shape
     check_kinds(ctx, operator, x)
     kernel, strides = (options.FilterHeight(), options.FilterWidth()), strides_of(operator)
-    if ctx.scheme(x) != ctx.scheme(operator.outputs[0]):
-        raise Refusal("what it reads and makes must have one scale and zero point", "put QUANTIZE behind it")
+    same_scheme(ctx, operator, x)
     if min(kernel) < 1 or len(image) != 4:
         raise Refusal(f"it must have images of 4 axes, and windows of at least 1, not {list(kernel)}")
     pads = tuple(window_pads(options.Padding(), image[1:3], kernel, strides, (1, 1)))
-    kind = ChannelsLastAverage if operator.name == "AVERAGE_POOL_2D" else ChannelsLastMaximum
+    kind = IntegerAverage if operator.name == "AVERAGE_POOL_2D" else CodeMaximum
     low, high = ctx.limits(operator)
-    ctx.emit(operator, kind, codes, kernel=kernel, strides=strides, pads=pads, low=low, high=high)
+    windows = {"kernel": kernel, "strides": strides, "dilations": (1, 1), "pads": pads}
+    ctx.emit(operator, kind, codes, last=True, low=low, high=high, **windows)
 
 
-def _operands(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list[UniformAffine]]:
+def operands_of(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list[UniformAffine]]:
     """Names and schemes of two operands, one of which may be constant."""
     rank = len(ctx.tensor(operator.outputs[0]).shape)
     check_kinds(ctx, operator, *operator.inputs)
@@ -184,7 +220,7 @@ def _operands(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list
 
 def _sum(ctx: FlatReading, operator: FlatOperator) -> None:
     """ADD and SUB."""
-    names, (first, second, target) = _operands(ctx, operator)
+    names, (first, second, target) = operands_of(ctx, operator)
     a_scale, b_scale, y_scale = (float(scheme.scale) for scheme in (first, second, target))
     up = 15 if target.bits == 16 else 20
     if up == 15 and operator.options.PotScaleInt16() and all(frexp(s)[0] == 0.5 for s in (a_scale, b_scale, y_scale)):
@@ -196,18 +232,15 @@ def _sum(ctx: FlatReading, operator: FlatOperator) -> None:
     ctx.emit(
         operator, FixedPointSum, *names, zeros=(first.zero, second.zero), up=up,
         scales=(multiplier_of(a_scale / twice), multiplier_of(b_scale / twice)),
-        difference=operator.name == "SUB",
-        requantisation=FixedPointRequantisation(multiplier_of(made), target.zero, *ctx.limits(operator)),
+        difference=operator.name == "SUB", requantisation=ctx.to_codes(operator, made),
     )  # fmt: skip
 
 
 def _product(ctx: FlatReading, operator: FlatOperator) -> None:
-    names, schemes = _operands(ctx, operator)
+    names, schemes = operands_of(ctx, operator)
     first, second, result = point_wise.scales_of(*schemes)
-    scale = multiplier_of(first * second / result)
-    requantisation = FixedPointRequantisation(scale, schemes[2].zero, *ctx.limits(operator))
-    zeros = (schemes[0].zero, schemes[1].zero)
-    ctx.emit(operator, FixedPointProduct, *names, zeros=zeros, requantisation=requantisation)
+    how, zeros = ctx.to_codes(operator, first * second / result), (schemes[0].zero, schemes[1].zero)
+    ctx.emit(operator, FixedPointProduct, *names, zeros=zeros, requantisation=how)
 
 
 def _mean(ctx: FlatReading, operator: FlatOperator) -> None:
@@ -215,15 +248,11 @@ def _mean(ctx: FlatReading, operator: FlatOperator) -> None:
     x, shape = operator.inputs[0], ctx.tensor(operator.inputs[0]).shape
     codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(operator.outputs[0])
     check_kinds(ctx, operator, x)
-    axes = tuple(sorted({int(axis) % len(shape) for axis in ctx.constant(operator.inputs[1], "axes").ravel()}))
-    if 0 in axes or not axes:
-        raise Refusal(f"axes must be some behind that of the samples, not {list(axes)}", "compute it outside")
-    scale = multiplier_of(float(source.scale) / float(target.scale))
-    scale = _over(scale, prod(shape[axis] for axis in axes))
-    requantisation = FixedPointRequantisation(scale, target.zero, target.low, target.high)
+    axes = axes_behind_samples(ctx, operator)
+    scale = _over(multiplier_of(float(source.scale) / float(target.scale)), prod(shape[axis] for axis in axes))
     ctx.emit(
         operator, FixedPointMean, codes, axes=axes, kept=bool(operator.options.KeepDims()), zero_point=source.zero,
-        requantisation=requantisation,
+        requantisation=ctx.to_codes(operator, scale),
     )  # fmt: skip
 
 
@@ -234,11 +263,8 @@ def _over(scale: FixedPointMultiplier, count: int) -> FixedPointMultiplier:
 
 
 def _softmax(ctx: FlatReading, operator: FlatOperator) -> None:
-    codes, source, target = (
-        ctx.read(operator.inputs[0]),
-        ctx.scheme(operator.inputs[0]),
-        ctx.scheme(operator.outputs[0]),
-    )
+    (x,), (y,) = operator.inputs, operator.outputs
+    codes, source, target = ctx.read(x), ctx.scheme(x), ctx.scheme(y)
     if source.bits == 16:
         _softmax_16(ctx, operator, codes, source, target)
         return
@@ -270,31 +296,27 @@ def _softmax_16(
     ctx.emit(operator, InterpolatedSoftmax, codes, scale=multiplier_of(scale))
 
 
-def _magnitude(ctx: FlatReading, operator: FlatOperator) -> None:
-    """ABS of codes, or of what DEQUANTIZE made of codes."""
-    x = operator.inputs[0]
-    if ctx.tensor(x).kind == "FLOAT32":
-        _number_function(ctx, operator)
-        return
-    ctx.read(x)
-    source, target = ctx.scheme(x), ctx.scheme(operator.outputs[0])
+def _or_of_numbers(read: Operator) -> Operator:
+    """An operator of codes that may be one of what DEQUANTIZE made of codes, too."""
+
+    def chosen(ctx: FlatReading, operator: FlatOperator) -> None:
+        (_number_function if ctx.tensor(operator.inputs[0]).kind == "FLOAT32" else read)(ctx, operator)
+
+    return chosen
+
+
+def _magnitude(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+    """ABS of codes."""
     scale = multiplier_of(float(source.scale) / float(target.scale))
-    ctx.emit_table(operator, lambda codes: scale.times(np.abs(codes - source.zero)) + target.zero)
+    return lambda codes: scale.times(np.abs(codes - source.zero)) + target.zero
 
 
-def _inverse_root(ctx: FlatReading, operator: FlatOperator) -> None:
-    """RSQRT of codes, or of what DEQUANTIZE made of codes; codes of negative numbers are taken for that of 0."""
-    x = operator.inputs[0]
-    if ctx.tensor(x).kind == "FLOAT32":
-        _number_function(ctx, operator)
-        return
-    ctx.read(x)
-    source, target = ctx.scheme(x), ctx.scheme(operator.outputs[0])
+def _inverse_root(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+    """RSQRT of codes; those of negative numbers are taken for that of 0."""
     if source.bits != 8:
         raise Refusal("has a kernel for codes of int8 alone", "quantise it to int8")
     root = np.float32(1.0 / (np.sqrt(np.float32(source.scale)) * np.float32(target.scale)))
-    scale = multiplier_of(float(root))
-    ctx.emit_table(operator, point_wise.inverse_root(source, target, scale))
+    return point_wise.inverse_root(source, target, multiplier_of(float(root)))
 
 
 def _function(make: Callable[[UniformAffine, UniformAffine, FlatOperator], point_wise.CodeFunction]) -> Operator:
@@ -439,7 +461,7 @@ def _concatenation(ctx: FlatReading, operator: FlatOperator) -> None:
 
 
 #: By the name of the operator in the schema.
-OPERATORS: dict[str, Operator] = {
+KERNELS: dict[str, Operator] = {
     "CONV_2D": _convolution,
     "DEPTHWISE_CONV_2D": _convolution,
     "FULLY_CONNECTED": _fully_connected,
@@ -458,8 +480,8 @@ OPERATORS: dict[str, Operator] = {
     "HARD_SWISH": _function(lambda x, y, operator: point_wise.hard_swish(x, y)),
     "LOGISTIC": _of_numbers("LOGISTIC"),
     "TANH": _of_numbers("TANH"),
-    "ABS": _magnitude,
-    "RSQRT": _inverse_root,
+    "ABS": _or_of_numbers(_function(_magnitude)),
+    "RSQRT": _or_of_numbers(_function(_inverse_root)),
     "QUANTIZE": _quantize,
     "DEQUANTIZE": _dequantize,
     "RESHAPE": _reshape,

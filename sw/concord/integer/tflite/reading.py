@@ -18,6 +18,7 @@ from concord.integer.moves import Move
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.point_wise import CodeFunction, NumberFunction, function_table, nearest
+from concord.integer.tflite.requantise import FixedPointRequantisation
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, TransferTable, UniformAffine
 
@@ -51,6 +52,8 @@ class FlatReading:
         Codes that are the same for all samples, by their names; the first axis has one element, if there is one.
     functions : dict of int to callable
         What has been computed, in binary32, of the numbers that DEQUANTIZE makes of codes.
+    single : bool
+        Whether products of codes of 8 bits with weights are rounded by a product of binary32, as XNNPACK rounds them.
     """
 
     model: FlatModel
@@ -60,6 +63,7 @@ class FlatReading:
     floats: dict[int, str] = field(default_factory=dict)
     constants: dict[str, Integers] = field(default_factory=dict)
     functions: dict[int, NumberFunction] = field(default_factory=dict)
+    single: bool = False
 
     def tensor(self, index: int) -> FlatTensor:
         """A tensor of the file."""
@@ -121,10 +125,19 @@ class FlatReading:
 
     def limits(self, operator: FlatOperator) -> tuple[int, int]:
         """Least and greatest code of a result, with the activation of the operator."""
-        scheme, kind = self.scheme(operator.outputs[0]), int(operator.options.FusedActivationFunction())
+        scheme = self.scheme(operator.outputs[0])
+        kind = getattr(operator.options, "FusedActivationFunction", int)()
         if kind not in _LIMITS:
             raise Refusal("its activation must be RELU, RELU_N1_TO_1 or RELU6", "make it an operator of its own")
         return limited(scheme, *_LIMITS[kind])
+
+    def to_codes(
+        self, operator: FlatOperator, scale: FixedPointMultiplier | ArrayLike, wide: bool = False
+    ) -> FixedPointRequantisation:
+        """Requantisation of sums times a scale to the codes of a result, with the activation of the operator."""
+        fixed = scale if isinstance(scale, FixedPointMultiplier) else multiplier_of(scale)
+        zero = self.scheme(operator.outputs[0]).zero
+        return FixedPointRequantisation(fixed, zero, *self.limits(operator), wide=wide)
 
     def emit(
         self, operator: FlatOperator, kind: Callable[..., IntegerOperation], *inputs: str, **settings: Any
@@ -143,10 +156,7 @@ class FlatReading:
 
     def moves(self, operator: FlatOperator, moves: Sequence[Move], source: str) -> None:
         """Add moves in a row, the last of which makes the result of an operator."""
-        name = self.names[operator.outputs[0]]
-        for k, move in enumerate(moves[:-1]):
-            source = self.move_between(f"{name}/{k}", move, source)
-        self.move(operator, moves[-1], source)
+        self.move(operator, moves[-1], self.moved_between(self.names[operator.outputs[0]], moves[:-1], source))
 
     def moved_between(self, stem: str, moves: Sequence[Move], source: str) -> str:
         """Moves in a row in front of an operator; the name of the result."""
@@ -156,17 +166,13 @@ class FlatReading:
 
     def move_between(self, stem: str, move: Move, source: str) -> str:
         """Move codes in front of an operator; the name of the result."""
-        output, scheme = self.unique(stem), self.graph.scheme(source)
-        ends = {"low": scheme.low, "high": scheme.high}
-        self._add(CodeMovement(name=output, inputs=(source,), output=output, move=move, **ends), scheme)
-        return output
+        scheme = self.graph.scheme(source)
+        return self.emit_between(stem, CodeMovement, scheme, source, move=move, low=scheme.low, high=scheme.high)
 
     def table_between(self, stem: str, table: TransferTable, source: str) -> str:
         """Look codes up in front of an operator; the name of the result."""
-        output = self.unique(stem)
         assert isinstance(table.target, UniformAffine)
-        self._add(CodeTable(name=output, inputs=(source,), output=output, table=table), table.target)
-        return output
+        return self.emit_between(stem, CodeTable, table.target, source, table=table)
 
     def emit_between(
         self, stem: str, kind: Callable[..., IntegerOperation], scheme: UniformAffine, *inputs: str, **settings: Any

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from concord.integer.float32 import Integers, bit_length, shifted_right
-from concord.integer.requantise import ACCUMULATOR, Requantiser, check_sums
+from concord.integer.requantise import ACCUMULATOR, Requantiser
 from concord.integer.tflite.fixed_point import WIDE, FixedPointMultiplier
 
 #: Bits of the significand of a binary64 number, and of its lower part here.
@@ -43,10 +43,8 @@ class FixedPointRequantisation(Requantiser):
     def limits(self) -> tuple[int, int]:
         return (-WIDE, WIDE) if self.wide else ACCUMULATOR
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         scale = self.scale.reshaped(_along(axis, sums.ndim))
-        if not self.wide:
-            check_sums(sums)
         products = scale.times_wide(sums) if self.wide else scale.times(sums)
         return np.clip(products + self.zero_point, self.low, self.high)
 
@@ -64,7 +62,7 @@ class Binary64Requantisation(Requantiser):
     zero_point, low, high : int
         As of :class:`FixedPointRequantisation`.
     wide : bool
-        Whether accumulators have 35 bits, as those of codes of 16 bits.
+        Whether accumulators have 36 bits with the sign, as those of codes of 16 bits.
     """
 
     significand: Integers
@@ -78,20 +76,17 @@ class Binary64Requantisation(Requantiser):
     def of(cls, numbers: ArrayLike, zero_point: int, low: int, high: int, wide: bool = False) -> Binary64Requantisation:
         """Requantisation with scales of binary64, which are positive."""
         fraction, exponent = np.frexp(np.asarray(numbers, dtype=np.float64))
-        significand = np.ldexp(fraction, _BINARY64_BITS).astype(np.int64)
-        return cls(significand, exponent.astype(np.int64) - _BINARY64_BITS, zero_point, low, high, wide)
+        significand = np.asarray(np.ldexp(fraction, _BINARY64_BITS), dtype=np.int64)
+        exponent = np.asarray(exponent - _BINARY64_BITS, dtype=np.int64)
+        return cls(significand, exponent, zero_point, low, high, wide)
 
     @property
     def limits(self) -> tuple[int, int]:
         most = (1 << _ROOM) - 1
         return (-most, most) if self.wide else ACCUMULATOR
 
-    def apply(self, sums: Integers, axis: int) -> Integers:
-        if not self.wide:
-            check_sums(sums)
+    def _codes(self, sums: Integers, axis: int) -> Integers:
         size = np.abs(sums)
-        if (size >> _ROOM).any():
-            raise OverflowError(f"accumulators must fit {_ROOM} bits, not be in {sums.min()}..{sums.max()}")
         shape = () if self.significand.size == 1 else _along(axis, sums.ndim)
         significand, exponent = self.significand.reshape(shape), self.exponent.reshape(shape)
         # The product of _ROOM and 53 bits without its last 27 bits, of which is kept whether they were zero.

@@ -21,7 +21,6 @@ from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove
 from concord.integer.operations import CodeFloats, CodeMovement, CodePairTable
 from concord.integer.requantise import FloatRequantisation
-from concord.integer.tflite.operations import DenseRows
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
@@ -190,7 +189,7 @@ def test_operations_in_fixed_point(name, library, tmp_path):
 
 def test_halves_in_fixed_point(library, tmp_path):
     """Sums of both signs whose products with the scales are often in the middle between two codes."""
-    rows = DenseRows(name="rows", inputs=("a",), output="y", weight=np.ones((1, 3), np.int64),
+    rows = IntegerMatMul(name="rows", inputs=("a",), output="y", weight=np.ones((1, 3), np.int64),
                      bias=np.zeros(3, np.int64), zero_point=128, reach=128,
                      requantisation=twice_rounded(np.array([0.5, 0.25, 0.375]), 100, 0, 255))  # fmt: skip
     assert different(by_hand(rows, (1,)), library, tmp_path, {"a": np.arange(256)[:, None]}) == 0
