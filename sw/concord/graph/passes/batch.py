@@ -38,7 +38,7 @@ def with_batch(graph: Graph, size: int) -> Graph:
     made = Graph(graph.name, list(graph.nodes), list(graph.inputs), list(graph.outputs), shapes, set())
     for node in graph.nodes:
         rank = len(shapes[node.outputs[0]])
-        if len(node.inputs) > 1 and any(len(shapes[name]) < rank for name in node.inputs):
+        if any(len(shapes[name]) < rank for name in node.inputs):
             rewrite(made, node, partial(_aligned, graph=made, node=node, rank=rank))
     return made
 
