@@ -14,7 +14,7 @@ from amaranth_boards.resources import LEDResources, UARTResource
 from concord.spec.boards import BOARD_SPECS
 from concord_boards.board import Board
 from concord_boards.pins import spi_pins
-from concord_boards.placements import PLACEMENTS
+from concord_boards.placements import placements_of
 
 _LVCMOS33 = Attrs(IO_TYPE="LVCMOS33")
 
@@ -55,7 +55,7 @@ def _colorlight(model: str, size: int, platform: type) -> Board:
         oscillator_hz=25_000_000,
         leds=(("led", 0),),
         place=(f"--{size}k", "--package", "CABGA381", "--speed", "6"),
-        placements=PLACEMENTS,
+        placements=placements_of(name),
         spi=spi_pins("16", "17", "18", "19", ("p", 2)),
     )
 

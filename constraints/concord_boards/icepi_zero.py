@@ -6,7 +6,7 @@ from amaranth_boards.icepi_zero import IcepiZero1_3Platform
 from concord.spec.boards import BOARD_SPECS
 from concord_boards.board import Board
 from concord_boards.pins import platform_with, spi_pins
-from concord_boards.placements import PLACEMENTS
+from concord_boards.placements import placements_of
 
 NAME = "icepi-zero"
 
@@ -31,7 +31,7 @@ ICEPI_ZERO = Board(
     oscillator_hz=50_000_000,
     leds=(("led", 0), ("led", 1), ("led", 2)),
     place=("--25k", "--package", "CABGA256", "--speed", "6"),
-    placements=PLACEMENTS,
+    placements=placements_of(NAME),
     # The pins that a Raspberry Pi has for SPI, but SCLK and MISO, which trade places: of the two, GPIO 9 is one that
     # clocks can come from.
     spi=spi_pins("9", "8", "10", "11", ("gpio", 0)),

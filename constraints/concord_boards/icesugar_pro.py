@@ -7,7 +7,7 @@ from amaranth_boards.resources import LEDResources
 from concord.spec.boards import BOARD_SPECS
 from concord_boards.board import Board
 from concord_boards.pins import platform_with, spi_pins
-from concord_boards.placements import PLACEMENTS
+from concord_boards.placements import placements_of
 
 NAME = "icesugar-pro"
 
@@ -24,7 +24,7 @@ ICESUGAR_PRO = Board(
     oscillator_hz=25_000_000,
     leds=(("led", 1), ("led", 0), ("led", 2)),
     place=("--25k", "--package", "CABGA256", "--speed", "6"),
-    placements=PLACEMENTS,
+    placements=placements_of(NAME),
     # Pins 27, 28, 26 and 25 of connector P2 of the extension board, by their numbers at the module.
     spi=spi_pins("51", "41", "59", "63", ("sodimm", 0)),
 )

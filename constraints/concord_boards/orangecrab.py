@@ -11,7 +11,7 @@ from amaranth_boards.resources import LEDResources, UARTResource
 from concord.spec.boards import BOARD_SPECS
 from concord_boards.board import Board
 from concord_boards.pins import platform_with, spi_pins
-from concord_boards.placements import PLACEMENTS
+from concord_boards.placements import placements_of
 
 #: Resources that amaranth-boards does not have.
 _MORE = [
@@ -33,7 +33,7 @@ def _orangecrab(size: int, platform: type) -> Board:
         oscillator_hz=48_000_000,
         leds=(("led", 1), ("led", 0), ("led", 2)),
         place=(f"--{size}k", "--package", "CSFBGA285", "--speed", "8"),
-        placements=PLACEMENTS,
+        placements=placements_of(name),
         # The pins that the Feather has for SPI are none that clocks can come from.
         spi=spi_pins("5", "6", "9", "10", ("io", 0)),
     )

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+from concord.spec.boards import BOARD_SPECS
 from concord_boards import floorplan
 from concord_boards.board import Placement
 
@@ -28,3 +29,8 @@ PLACEMENTS = {
     "ecp5-85f-256": _fixed(floorplan.pairs, 74_000_000),
     "ecp5-85f": _fixed(floorplan.lanes, 60_000_000),
 }
+
+
+def placements_of(board: str) -> dict[str, Placement]:
+    """Settings by preset, for the presets of a board that have some."""
+    return {name: PLACEMENTS[name] for name in BOARD_SPECS[board].presets if name in PLACEMENTS}

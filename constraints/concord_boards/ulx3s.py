@@ -5,7 +5,7 @@ from amaranth_boards.ulx3s import ULX3S_12F_Platform, ULX3S_25F_Platform, ULX3S_
 from concord.spec.boards import BOARD_SPECS
 from concord_boards.board import Board
 from concord_boards.pins import spi_pins
-from concord_boards.placements import PLACEMENTS
+from concord_boards.placements import placements_of
 
 
 def _ulx3s(size: int, platform: type) -> Board:
@@ -19,7 +19,7 @@ def _ulx3s(size: int, platform: type) -> Board:
         oscillator_hz=25_000_000,
         leds=(("led", 0), ("led", 1), ("led", 2)),
         place=(f"--{size}k", "--package", "CABGA381", "--speed", "6"),
-        placements=PLACEMENTS,
+        placements=placements_of(name),
         # The first four pins of J1.
         spi=spi_pins("0+", "0-", "1+", "1-", ("gpio", 0)),
     )
