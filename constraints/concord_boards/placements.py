@@ -17,7 +17,7 @@ _PATIENT = (("bbMargin/x", "5"), ("bbMargin/y", "5"), ("estimateWeight", "1.0"),
 _SLOW = ("--placer-heap-no-ctrl-set", "--placer-heap-alpha", "0.03")
 
 
-def _fixed(rows: Callable[[], floorplan.Rules], aim_hz: int) -> Placement:
+def _fixed(rows: Callable[[], floorplan.Rules], aim_hz: int | None = None) -> Placement:
     """Rows side by side, and short carry chains."""
     sites = partial(floorplan.sites, rows=rows)
     return Placement(sites=sites, router=_PATIENT, aim_hz=aim_hz, short_chains=True, placer=_SLOW)
@@ -25,8 +25,8 @@ def _fixed(rows: Callable[[], floorplan.Rules], aim_hz: int) -> Placement:
 
 #: By preset, on ECP5 devices in any package.
 PLACEMENTS = {
-    "ecp5-25f": Placement(router=_PATIENT, aim_hz=92_000_000, short_chains=True, placer=_SLOW[1:]),
-    "ecp5-85f-256": _fixed(floorplan.pairs, 74_000_000),
+    "ecp5-25f": Placement(router=_PATIENT, short_chains=True, placer=_SLOW[1:]),
+    "ecp5-85f-256": _fixed(floorplan.pairs),
     "ecp5-85f": _fixed(floorplan.lanes, 60_000_000),
 }
 

@@ -67,23 +67,23 @@ _LFE5U_85F = BoardSpec(
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": _LFE5U_85F,
-    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_ULX3S),
-    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=97_000_000, links=_ULX3S),
-    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=97_000_000, links=_ULX3S),
+    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_ULX3S),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_ULX3S),
+    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_ULX3S),
     "icebreaker": BoardSpec(
         presets=("up5k",),
         clock_hz=rated_hz("icebreaker", "up5k"),
         aim_hz=24_000_000,
         links=(uart(6_000_000), spi(SLOW_SPI_HZ)),
     ),
-    "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_ORANGECRAB),
+    "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_ORANGECRAB),
     "orangecrab-85f": replace(_LFE5U_85F, links=_ORANGECRAB),
     "icepi-zero": BoardSpec(
-        presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=(uart(3_000_000), USB, spi(SPI_HZ))
+        presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=(uart(3_000_000), USB, spi(SPI_HZ))
     ),
-    "colorlight-i5": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_DAPLINK),
-    "colorlight-i9": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=97_000_000, links=_DAPLINK),
-    "icesugar-pro": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=97_000_000, links=_DAPLINK),
+    "colorlight-i5": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_DAPLINK),
+    "colorlight-i9": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_DAPLINK),
+    "icesugar-pro": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_DAPLINK),
 }
 
 #: Assumptions about a board that is not known.

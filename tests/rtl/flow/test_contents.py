@@ -9,7 +9,7 @@ from concord.program.builder import ProgramBuilder
 from concord.spec import builds
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.memmap import RegionId, regions
-from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, TINY, UP5K, with_mantissas
+from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K, with_mantissas
 from concord_boards import BOARDS, board_named
 from concord_boards.board import Placement
 from concord_rtl import build
@@ -139,8 +139,7 @@ def test_an_image_of_a_removed_preset_builds_with_advice(tmp_path, monkeypatch):
     ("board", "options", "aim", "enough", "tunable"),
     [
         ("ulx3s-25f", [], BOARD_SPECS["ulx3s-25f"].aim_hz, BOARD_SPECS["ulx3s-25f"].clock_hz, True),
-        ("ulx3s-85f", [], board_named("ulx3s-85f").placements[ECP5_85F_256.name].aim_hz,
-         BOARD_SPECS["ulx3s-85f"].clock_hz, True),
+        ("ulx3s-85f", [], BOARD_SPECS["ulx3s-85f"].aim_hz, BOARD_SPECS["ulx3s-85f"].clock_hz, True),
         ("ulx3s-25f", ["--preset", "tiny"], TINY.clock_hz, TINY.clock_hz, True),
         ("ulx3s-85f", ["--preset", ECP5_85F.name], board_named("ulx3s-85f").placements[ECP5_85F.name].aim_hz,
          ECP5_85F.clock_hz, True),

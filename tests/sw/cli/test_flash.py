@@ -57,9 +57,9 @@ def arguments(cable):
 
 @pytest.mark.parametrize(("more", "where"), [([], "--write-sram"), (["--persistent"], "--write-flash")])
 def test_a_bitstream_that_was_built_here_is_written(more, where, tmp_path, cable):
-    built(tmp_path / "build" / "ulx3s-25f", ECP5_25F)
-    code, output = flash(tmp_path, "--board", "ulx3s-25f", *more)
-    assert code == 0 and "npu.bit: ecp5-25f for ulx3s-25f, uart" in output and "concord run NETWORK" in output
+    built(tmp_path / "build" / "ulx3s-25f", ECP5_25F, link="usb")
+    code, output = flash(tmp_path, "--board", "ulx3s-25f", "--link", "usb", *more)
+    assert code == 0 and "npu.bit: ecp5-25f for ulx3s-25f, usb" in output and "concord run NETWORK" in output
     *options, file = arguments(cable)
     assert options == ["--board", "ulx3s", where] and file.endswith("npu.bit")
     assert (cable / "written").read_bytes() == b"bits"
@@ -108,9 +108,9 @@ def test_where_there_is_none_the_command_that_builds_it_is_told(tmp_path, cable)
     assert f"place and route took {minutes} minutes" in output
     code, output = flash(tmp_path, "--board", "colorlight-i9")
     assert code == 1 and output.endswith("make bitstream BOARD=colorlight-i9 builds one")
-    built(tmp_path / "build" / "old", ECP5_25F, fingerprint="123")
-    output = flash(tmp_path, "--board", "ulx3s-25f")[1]
-    assert "build/old has another configuration, 123. make bitstream BOARD=ulx3s-25f builds" in output
+    built(tmp_path / "build" / "old", ECP5_25F, "colorlight-i9", fingerprint="123")
+    output = flash(tmp_path, "--board", "colorlight-i9")[1]
+    assert "build/old has another configuration, 123. make bitstream BOARD=colorlight-i9 builds" in output
     softmax(TINY.replace(name="mine")).image().save(tmp_path / "net.image")
     output = flash(tmp_path, tmp_path / "net.image", "--board", "ulx3s-25f")[1]
     assert f'make bitstream BOARD=ulx3s-25f ARGS="--image {tmp_path}/net.image" builds one' in output

@@ -1,4 +1,4 @@
-"""Numbers that stay on the NPU while it trains: image, parameters, and tensors of a batch on their way there and back."""
+"""Image and parameters that stay on the NPU while it trains, and tensors of a batch on their way there and back."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ import pytest
 
 from concord.compiler.calibration.calibration import relative_error
 from concord.compiler.calibration.formats import Evidence, static_exponent, static_exponents
+from concord.compiler.calibration.formats import choose_formats as compared
 from concord.compiler.calibration.preference import GAIN, rank
 from concord.compiler.ir.activations import domain_of
 from concord.compiler.ir.arrangement import Arrangement
@@ -13,7 +14,7 @@ from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.ir import Node
 from concord.host import connect
-from concord.networks.calibrated import choose_formats, emulate
+from concord.networks.calibrated import calibration_of, choose_formats, emulate
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY
 from support.compiled_nets import graph_of, residual
@@ -83,7 +84,7 @@ def test_the_candidate_with_the_least_error_is_chosen():
         dynamic = all(layer["output"] == "dynamic exponent" for layer in compiled.image.metadata["layers"])
         return {name: values + 10 * dynamic for name, values in outputs.items()}, []
 
-    other = choose_formats(graph, TINY, inputs(), spoilt)
+    other = compared(calibration_of(graph, inputs(), spoilt), TINY)
     assert isinstance(other, Evidence) and other.candidates[-1].label.startswith("dynamic exponents")
     assert "static" in other.chosen.compiled.image.metadata["layers"][0]["output"]
 
@@ -165,6 +166,6 @@ def test_weights_for_samples_have_to_be_worth_it(share, chosen):
         error = (share if formats.weights else 1.0) * (0.1 if formats.means and not formats.exponents else 0.5)
         return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}, []
 
-    evidence = choose_formats(graph, TINY, alike, run)
+    evidence = compared(calibration_of(graph, alike, run), TINY)
     assert evidence.chosen.label == chosen
     assert f"{GAIN:.0%}" in evidence.table().caption

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from concord.compiler.calibration import formats
 from concord.compiler.calibration.calibration import before_sigmoids, decides, relative_error, threshold
 from concord.compiler.calibration.preference import TIE
 from concord.compiler.ir.tensor_formats import Formats
@@ -111,7 +112,9 @@ def test_a_tie_keeps_dynamic_exponents(share, static):
         return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}, []
 
     assert (share < TIE) == static
-    assert choose_formats(graph, TINY, x, run).chosen.label.startswith("static" if static else "dynamic")
+    assert formats.choose_formats(calibration_of(graph, x, run), TINY).chosen.label.startswith(
+        "static" if static else "dynamic"
+    )
 
 
 def test_what_is_worse_on_the_other_half_is_not_taken():
@@ -124,7 +127,7 @@ def test_what_is_worse_on_the_other_half_is_not_taken():
         error = (0.05 if whole else 0.5) if formats.exponents else 0.1 if formats.means else 0.2
         return {name: values * (1 + error) for name, values in execute.run(graph, given).items()}, []
 
-    evidence = choose_formats(graph, TINY, x, run)
+    evidence = formats.choose_formats(calibration_of(graph, x, run), TINY)
     assert evidence.chosen.label == "dynamic exponents"
     assert evidence.candidates[1].label.startswith("static exponents")
     assert evidence.held["static exponents"] == pytest.approx(0.5)
@@ -143,7 +146,7 @@ def test_each_half_is_measured_with_what_the_other_one_says():
 
     x = samples(20, scale=0.02)
     x["x"][1::2] *= 10
-    evidence = choose_formats(graph, TINY, x, run)
+    evidence = formats.choose_formats(calibration_of(graph, x, run), TINY)
     halves = [(given, largest) for given, largest in seen[-12:] if given is not None]
     assert any((high - low < 0.5) and largest > 0.2 for (low, high), largest in halves)
     assert evidence.held

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from concord.api.network import FlagError, Network
+from concord.compiler.calibration import formats
 from concord.compiler.calibration.calibration import FormatChoice
 from concord.compiler.calibration.formats import static_exponents
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
@@ -106,7 +107,7 @@ def test_the_margin_in_a_search(share, static):
         }  # fmt: skip
         return values, list(raised(A)) if fixed else []
 
-    chosen = choose_formats(graph, TINY, x, run).chosen
+    chosen = formats.choose_formats(calibration_of(graph, x, run), TINY).chosen
     assert chosen.label.startswith("static" if static else "dynamic")
     assert bool(chosen.compiled.flag_diagnostics) == static
 

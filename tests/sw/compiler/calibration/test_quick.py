@@ -6,6 +6,7 @@ import pytest
 import concord
 from concord.compiler.calibration.calibration import ALL, Follow
 from concord.compiler.calibration.formats import QUICK
+from concord.compiler.calibration.formats import choose_formats as compared
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, choose_formats, observe
@@ -43,7 +44,7 @@ def test_quick_compares_nothing(search):
         ran.append(len(given["x"]))
         return observe(compiled, given)
 
-    evidence = choose_formats(graph, TINY, x, observed, quick=True)
+    evidence = compared(calibration_of(graph, x, observed), TINY, quick=True)
     assert ran == [30], "one run of all samples"
     (chosen,) = evidence.candidates
     assert chosen.label == "dynamic exponents, weights to the nearest" and chosen.follow == ALL & ~Follow.WEIGHTS
@@ -76,7 +77,7 @@ def test_flags_of_a_quick_calibration_have_another_advice():
         tight = calibration_of(graph, {"x": 0.1 * x["x"][:2]}).measure("", TINY, compiled.package.formats)
         return outputs, observe(tight.compiled, x)[1]
 
-    (flag,) = choose_formats(graph, TINY, x, clamped, quick=True).chosen.compiled.flag_diagnostics
+    (flag,) = compared(calibration_of(graph, x, clamped), TINY, quick=True).chosen.compiled.flag_diagnostics
     assert flag.flag == "TABLE_CLAMPED" and flag.advice == "compile without --quick, which tries other formats"
 
 
