@@ -186,7 +186,7 @@ def test_accumulators_that_do_not_fit(options, tmp_path):
             else:
                 assert (column is None or column[k] == 0) and np.array_equal(want, codes[output][k])
     text = exact_files(draw.graph, "net").source
-    assert text.count("fitted(sums") == 3 and '"integerconvolution0"' not in text
+    assert text.count("fitted((int64_t)sums") == 3 and '"integerconvolution0"' not in text
     plain = exact_files(draw.graph, "net", flags=False)
     assert "flags" not in plain.source and "PLACES" not in plain.header
     silent, none = ExactProgram(draw.graph, tmp_path, [compiler()], options, flags=False).run(samples)

@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.integer.float32 import Integers
-from concord.integer.requantise import ACCUMULATOR_BITS
+from concord.integer.float32 import Binary32, Integers
+from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS
+
+#: Bits by which an integer is moved down until only its sign is left.
+_SIGN = 62
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Array:
     """A value that a file computes.
 
@@ -53,7 +56,10 @@ class WindowPlaces:
 
 
 class ArrayWriter(ABC):
-    """Writes operations on arrays, each of which gives an array."""
+    """Writes operations on arrays, each of which gives an array.
+
+    Those that are made of others here may be one operation of a library.
+    """
 
     @abstractmethod
     def integers(self, values: Any, hint: str) -> Array:
@@ -124,6 +130,73 @@ class ArrayWriter(ABC):
         ValueError
             If files cannot say so.
         """
+
+    def within(self, a: Array, limits: tuple[int, int], bound: int) -> Array:
+        """Accumulators up to ``bound`` in magnitude as they are; an error as the file runs if one is beyond the limits.
+
+        Raises
+        ------
+        ValueError
+            If files cannot say so.
+        """
+        if limits != ACCUMULATOR:
+            raise ValueError(f"accumulators must be at most {limits[1]} in magnitude, and may reach {bound}")
+        return self.in_bits(a)
+
+    def sign(self, a: Array) -> Array:
+        """-1 for a negative integer, else 0."""
+        return self.shifted_right(a, _SIGN)
+
+    def nearest_quotient(self, a: Array, count: Integers) -> Array:
+        """``a / count`` of integers, by positive ones, halves away from zero."""
+        sign = self.add(self.multiply(self.sign(a), self.integers(2, "two")), self.integers(1, "one"))
+        size = self.add(self.multiply(a, sign), self.integers(count // 2, "half"))
+        return self.multiply(self.quotient(size, self.integers(count, "count")), sign)
+
+    def shifted_left(self, a: Array, bits: Integers) -> Array:
+        """``a * 2**bits``."""
+        return self.multiply(a, self.integers(np.int64(1) << bits, "unit"))
+
+    def shifted_to_even(self, a: Array, bits: int) -> Array:
+        """``a / 2**bits``, halves to the even integer."""
+        floor, twice = (self.shifted_right(a, bits + more) for more in (0, 1))
+        odd = self.subtract(floor, self.multiply(twice, self.integers(2, "two")))
+        raised = self.add(self.add(a, self.integers((1 << bits - 1) - 1, "half")), odd)
+        return self.shifted_right(raised, bits)
+
+    def high_product(self, a: Array, b: Array) -> Array:
+        """``a * b / 2**31``, halves up."""
+        return self.shifted_right(self.add(self.multiply(a, b), self.integers(1 << 30, "half")), 31)
+
+    def divided(self, a: Array, bits: Integers | int) -> Array:
+        """``a / 2**bits``, halves away from zero."""
+        shift = np.asarray(bits, dtype=np.int64)
+        if not shift.any():
+            return a
+        half, moved = np.int64(1) << shift >> 1, np.int64(shift > 0)
+        below = self.sign(a) if moved.all() else self.multiply(self.sign(a), self.integers(moved, "moved"))
+        return self.shifted_right(self.add(self.add(a, self.integers(half, "half")), below), shift)
+
+    def fixed_point_product(self, a: Array, multiplier: Integers, down: Integers) -> Array:
+        """``a * multiplier / 2**(31 + down)``, rounded twice: to an integer in front of the shift, and after it."""
+        return self.divided(self.high_product(a, self.integers(multiplier, "multiplier")), down)
+
+    def rounded_product(self, a: Array, factor: Integers, down: Integers) -> Array:
+        """``a * factor / 2**down``, halves up."""
+        product = self.multiply(a, self.integers(factor, "factor"))
+        return self.shifted_right(self.add(product, self.integers(np.int64(1) << down - 1, "half")), down)
+
+    def fused_sum(
+        self, parts: tuple[Array, Array], ratios: tuple[np.float32, np.float32], offset: Binary32, name: str
+    ) -> Array:
+        """``fma(a, ratio_a, fma(b, ratio_b, offset))`` of integers; ``name`` is the operation that needs it.
+
+        Raises
+        ------
+        ValueError
+            If files cannot say so.
+        """
+        raise ValueError(f"{name} must have operands whose scales are less than about 2**20 apart")
 
     @abstractmethod
     def matrix_product(self, a: Array, weight: Integers, reach: int) -> Array:

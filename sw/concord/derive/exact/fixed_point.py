@@ -11,7 +11,6 @@ import numpy as np
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.derive.exact.npu_codes import codes_by_factors
 from concord.derive.exact.parts import LoweringParts
-from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.requantise import ACCUMULATOR, Requantiser
@@ -41,39 +40,15 @@ from concord.integer.tflite.operations import (
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.weighted_sums import WeightedSums
 
-#: Bits by which an integer is moved down until only its sign is left.
-_SIGN = 62
 
-
-def _sign(writer: ArrayWriter, a: Array) -> Array:
-    """-1 for a negative integer, else 0."""
-    return writer.shifted_right(a, _SIGN)
-
-
-def _high_product(writer: ArrayWriter, a: Array, b: Array) -> Array:
-    """``a * b / 2**31``, halves up."""
-    return writer.shifted_right(writer.add(writer.multiply(a, b), writer.integers(1 << 30, "half")), 31)
-
-
-def _divided(writer: ArrayWriter, a: Array, bits: Integers | int) -> Array:
-    """``a / 2**bits``, halves away from zero."""
-    shift = np.asarray(bits, dtype=np.int64)
-    if not shift.any():
-        return a
-    half, moved = np.int64(1) << shift >> 1, np.int64(shift > 0)
-    below = writer.multiply(_sign(writer, a), writer.integers(moved, "moved")) if not moved.all() else _sign(writer, a)
-    return writer.shifted_right(writer.add(writer.add(a, writer.integers(half, "half")), below), shift)
-
-
-def _times(writer: ArrayWriter, a: Array, scale: FixedPointMultiplier, bound: int) -> Array:
+def times_multiplier(writer: ArrayWriter, a: Array, scale: FixedPointMultiplier, bound: int) -> Array:
     """Products of integers up to ``bound`` in magnitude, rounded twice."""
     up = np.maximum(scale.shift, 0)
     if up.any():
-        a = writer.multiply(a, writer.integers(np.int64(1) << up, "unit"))
+        a = writer.shifted_left(a, up)
     if bound << int(up.max()) > ACCUMULATOR[1]:
         a = writer.in_bits(a)
-    product = _high_product(writer, a, writer.integers(scale.multiplier, "multiplier"))
-    return _divided(writer, product, np.maximum(-scale.shift, 0))
+    return writer.fixed_point_product(a, scale.multiplier, np.maximum(-scale.shift, 0))
 
 
 def codes_in_fixed_point(
@@ -81,9 +56,7 @@ def codes_in_fixed_point(
 ) -> Array:
     """Codes of accumulators up to ``bound`` in magnitude; ``channels`` is the shape of what each channel has."""
     if bound > how.largest_sum:
-        if how.largest_sum > ACCUMULATOR[1]:
-            raise ValueError(f"accumulators must be at most {how.largest_sum} in magnitude, and may reach {bound}")
-        sums = writer.in_bits(sums)
+        sums = writer.within(sums, how.limits, bound)
         bound = how.largest_sum
     if isinstance(how, Binary64Requantisation):
         scale = np.ldexp(how.significand.astype(np.float64), how.exponent)
@@ -92,12 +65,9 @@ def codes_in_fixed_point(
     assert isinstance(how, FixedPointRequantisation)
     scales = how.scale.reshaped(channels)
     if how.wide:
-        factor, down = scales.reduced
-        product = writer.multiply(sums, writer.integers(factor, "factor"))
-        half = writer.integers(np.int64(1) << down - 1, "half")
-        made = writer.shifted_right(writer.add(product, half), down)
+        made = writer.rounded_product(sums, *scales.reduced)
     else:
-        made = _times(writer, sums, scales, bound)
+        made = times_multiplier(writer, sums, scales, bound)
     if how.zero_point:
         made = writer.add(made, writer.integers(how.zero_point, "zero"))
     return writer.limited(made, how.low, how.high)
@@ -152,11 +122,7 @@ def _average(lowering: LoweringParts, operation: ChannelsLastAverage, codes: lis
     windows = writer.windows(first, _window(operation), shape[1:-1])
     output = lowering.shapes[operation.output]
     sums = writer.reshape(writer.total(windows, [len(shape)]), (output[-1], *output[1:-1]))
-    count = operation.counts(shape)
-    sign = writer.add(writer.multiply(_sign(writer, sums), writer.integers(2, "two")), writer.integers(1, "one"))
-    size = writer.add(writer.multiply(sums, sign), writer.integers(count // 2, "half"))
-    mean = writer.multiply(writer.quotient(size, writer.integers(count, "count")), sign)
-    return _clamped(lowering, operation, mean)
+    return _clamped(lowering, operation, writer.nearest_quotient(sums, operation.counts(shape)))
 
 
 def _mean(lowering: LoweringParts, operation: FixedPointMean, codes: list[Array]) -> Array:
@@ -172,7 +138,7 @@ def _sum(lowering: LoweringParts, operation: FixedPointSum, codes: list[Array]) 
     for part, name, zero, scale in zip(codes, operation.inputs, operation.zeros, operation.scales, strict=True):
         reach = lowering.reach(name, zero) << operation.up
         moved = writer.multiply(lowering.offset(part, zero), writer.integers(1 << operation.up, "unit"))
-        parts.append(_times(writer, moved, scale, reach))
+        parts.append(times_multiplier(writer, moved, scale, reach))
         bound += abs(int(scale.times(np.asarray(reach))))
     made = writer.subtract(*parts) if operation.difference else writer.add(*parts)
     return codes_in_fixed_point(writer, made, operation.requantisation, bound + 1, ())
@@ -188,13 +154,13 @@ def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[
     writer, size = lowering.writer, lowering.shapes[operation.inputs[0]][-1]
     index = writer.subtract(codes[0], writer.greatest(codes[0]))
     own = writer.look_up(operation.powers, index, 1 - len(operation.powers), "powers")
-    sums = writer.total(_divided(writer, own, SUM_BITS), [len(lowering.shapes[operation.inputs[0]]) - 1])
+    sums = writer.total(writer.divided(own, SUM_BITS), [len(lowering.shapes[operation.inputs[0]]) - 1])
     if size << 31 - SUM_BITS > MOST:
         sums = writer.in_bits(sums)
     bits = _bits(lowering, operation, sums)
     units = np.int64(1) << np.arange(33)
     mantissa = _reciprocal(writer, writer.multiply(sums, writer.look_up(units[::-1], bits, 0, "units")))
-    shares = _high_product(writer, mantissa, own)
+    shares = writer.high_product(mantissa, own)
     down = np.int64(1) << np.maximum(np.arange(32) + SUM_BITS - 1 - operation.bits, 0)
     half = writer.look_up(down >> 1, bits, 0, "halves")
     made = writer.quotient(writer.add(shares, half), writer.look_up(down, bits, 0, "units"))
@@ -223,7 +189,7 @@ def _interpolated_softmax(lowering: LoweringParts, operation: InterpolatedSoftma
 def _bits(lowering: LoweringParts, operation: FixedPointSoftmax | InterpolatedSoftmax, sums: Array) -> Array:
     """The number of bits of sums along the last axis: that of the powers of two that they reach."""
     writer = lowering.writer
-    reached = _sign(writer, writer.subtract(sums, writer.integers(np.int64(1) << np.arange(31), "powers of two")))
+    reached = writer.sign(writer.subtract(sums, writer.integers(np.int64(1) << np.arange(31), "powers of two")))
     rank = len(lowering.shapes[operation.inputs[0]])
     return writer.add(writer.total(reached, [rank - 1]), writer.integers(31, "bits"))
 
@@ -231,11 +197,11 @@ def _bits(lowering: LoweringParts, operation: FixedPointSoftmax | InterpolatedSo
 def _reciprocal(writer: ArrayWriter, value: Array) -> Array:
     """``mantissa`` of :func:`~concord.integer.tflite.fixed_point.reciprocals` of values moved up to 32 bits."""
     half = writer.shifted_right(value, 1)
-    x = writer.add(_high_product(writer, half, writer.integers(NEWTON_SLOPE, "slope")),
+    x = writer.add(writer.high_product(half, writer.integers(NEWTON_SLOPE, "slope")),
                    writer.integers(NEWTON_START, "start"))  # fmt: skip
     for _ in range(NEWTON_STEPS):
-        missing = writer.subtract(writer.integers(1 << 29, "one"), _high_product(writer, half, x))
-        step = writer.multiply(_high_product(writer, x, missing), writer.integers(4, "four"))
+        missing = writer.subtract(writer.integers(1 << 29, "one"), writer.high_product(half, x))
+        step = writer.multiply(writer.high_product(x, missing), writer.integers(4, "four"))
         x = writer.add(x, writer.limited(step, LEAST, MOST))
     return writer.limited(writer.multiply(x, writer.integers(2, "two")), LEAST, MOST)
 

@@ -74,6 +74,12 @@ class ArrayLowering(LoweringParts):
         """
         return self._lowered(operation, codes)
 
+    @classmethod
+    def has(cls, operation: IntegerOperation) -> bool:
+        """True if arrays have the operation."""
+        kinds = cls.__dict__["_lowered"].dispatcher.registry
+        return type(operation) in {*kinds, *FIXED_POINT_RULES, *NPU_RULES}
+
     @singledispatchmethod
     def _lowered(self, operation: IntegerOperation, codes: list[Array]) -> Array:
         rule = FIXED_POINT_RULES.get(type(operation)) or NPU_RULES.get(type(operation))
@@ -270,7 +276,9 @@ class ArrayLowering(LoweringParts):
         operands = [self.offset(part, -shift) for part, shift in zip(codes, operation.shifts, strict=False)]
         a, b = reversed(operands) if swapped else operands
         if grid is None:
-            raise ValueError(f"{operation.name} must have operands whose scales are less than about 2**20 apart")
+            ratios = operation.ratios[::-1] if swapped else operation.ratios
+            steps = writer.fused_sum((a, b), ratios, operation.offset(swapped), operation.name)
+            return writer.to_codes(steps, -operation.shifts[2], operation.low, operation.high)
         inner = writer.add(writer.multiply(b, writer.integers(grid.b, "ratio")), writer.integers(grid.c, "offset"))
         rounded = writer.to_integers(writer.to_numbers(inner))
         outer = writer.add(writer.multiply(a, writer.integers(grid.a, "ratio")), rounded)

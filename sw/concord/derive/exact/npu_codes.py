@@ -13,8 +13,6 @@ from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.weighted_sums import RequantisedSums
 from concord.spec.formats import SCALE_FRACTION_BITS
 
-_HALF = 1 << SCALE_FRACTION_BITS - 1
-
 
 def codes_by_factors(writer: ArrayWriter, sums: Array, operation: RequantisedSums) -> Array:
     """Codes of accumulators, an error where one is that the NPU does not hold.
@@ -28,10 +26,7 @@ def codes_by_factors(writer: ArrayWriter, sums: Array, operation: RequantisedSum
     moved = writer.shifted_right(writer.multiply(sums, writer.integers(how.factor, "factor")), how.shift)
     if how.fraction.any():
         moved = writer.add(moved, writer.integers(how.fraction, "fraction"))
-    floor, twice = (writer.shifted_right(moved, SCALE_FRACTION_BITS + more) for more in (0, 1))
-    odd = writer.subtract(floor, writer.multiply(twice, writer.integers(2, "two")))
-    raised = writer.add(writer.add(moved, writer.integers(_HALF - 1, "half")), odd)
-    made = writer.shifted_right(raised, SCALE_FRACTION_BITS)
+    made = writer.shifted_to_even(moved, SCALE_FRACTION_BITS)
     if (how.whole + how.zero_point).any():
         made = writer.add(made, writer.integers(how.whole + how.zero_point, "whole"))
     return writer.limited(made, how.low, how.high)

@@ -28,6 +28,12 @@ static inline int32_t fixed_point_product(int32_t x, int32_t multiplier, int32_t
 }
 
 
+static inline int32_t nearest_quotient(int32_t x, int32_t count) /* x / count, halves away from zero. */
+{
+    return (x < 0 ? x - count / 2 : x + count / 2) / count;
+}
+
+
 /* sum * factor / 2**down, halves up; sum has 48 bits, factor has 16. */
 static inline int64_t rounded_product(int64_t sum, int32_t factor, int32_t down)
 {
