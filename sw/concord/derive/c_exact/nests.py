@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,14 +29,17 @@ class SumSource(Source):
     rows : Value
         What is added up: ``[sums, *elements]``, or codes ``[samples, channels, *sizes]`` of windows, or factors.
     window : WindowPlaces or None
-    greatest : bool
-        Whether they are no sums, but the greatest elements of windows.
+    kind : str
+        ``"sum"``; ``"greatest"`` for the greatest elements, and ``"added up"`` for sums of binary32, one by one.
+    wide : bool
+        Whether sums of integers have 64 bits.
     """
 
     shape: tuple[int, ...]
     rows: Value
     window: WindowPlaces | None = None
-    greatest: bool = False
+    kind: str = "sum"
+    wide: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,7 +74,7 @@ def store(function: ExactFunction, value: Value) -> None:
     elif isinstance(sums.source, SumSource) and sums.source.window is not None:
         _store_windows(function, value, sums, sums.source, sums.source.window)
     elif isinstance(sums.source, SumSource):
-        _store_sums(function, value, sums, sums.source)
+        _store_sums(function, value, sums)
 
 
 def _varied(value: Value) -> list[Value]:
@@ -113,29 +116,119 @@ def _store_elements(function: ExactFunction, value: Value) -> None:
         _add(function, f"y[{texts[-1]}]", value, elements)
 
 
-def _kind(sums: Value) -> str:
-    return "int64" if sums.wide else "int32"
+def _kind(source: SumSource) -> str:
+    return "int64" if source.wide else "int32"
 
 
-def _store_sums(function: ExactFunction, value: Value, sums: Value, source: SumSource) -> None:
-    """Sums of elements at places with a pattern."""
-    result, lines, rows = function.result, function.lines, source.rows
-    inner, leaves = _varied(rows), _varied(value)
-    places = [_numbered(leaf, rows.shape)[_numbered(sums, result.shape)] for leaf in inner]
-    rank = len(result.shape)
-    first = [array.reshape(*result.shape, -1)[..., 0] for array in places]
-    arrays = [*first, *(_numbered(leaf, result.shape) for leaf in leaves), result.places]
-    outer = CommonLoops.of([array.transpose(result.order) for array in arrays])
-    taps = CommonLoops.of([array[(0,) * rank] - array.flat[0] for array in places])
-    variables = [f"k{k}" for k in range(len(taps.sizes))]
-    texts = [place.text(outer.variables) for place in outer.places]
+def _store_sums(function: ExactFunction, value: Value, sums: Value) -> None:
+    """Sums of elements at places with a pattern; loops over the elements of rows that all have the same sums."""
+    result, lines = function.result, function.lines
+    numbers, order = _numbered(sums, result.shape), result.order
+    along = [size > 1 and (numbers == numbers.take([0], axis)).all() for axis, size in enumerate(result.shape)]
+    start = tuple(slice(0, 1) if inner else slice(None) for inner in along)
+    rows = tuple(slice(None) if inner else slice(0, 1) for inner in along)
+    sources, leaves = _sources(value), _varied(value)
+    taps = [(leaf, _numbered(leaf, source.rows.shape)) for source in sources for leaf in _varied(source.rows)]
+    own = [*(_numbered(leaf, result.shape) for leaf in leaves), result.places]
+    heads = [array.reshape(len(array), -1)[:, 0][numbers[start]] for _, array in taps]
+    outer = CommonLoops.of([array.transpose(order) for array in (*heads, *(array[start] for array in own))])
+    starts = [place.text(outer.variables) for place in outer.places]
+    names: dict[SumSource, str] = {}
     with lines.loops(outer.variables, outer.sizes):
-        lines.add(f"{_kind(sums)}_t sum = 0;")
-        with lines.loops(variables, taps.sizes):
-            each = [sum_text([text, tap.text(variables)]) for text, tap in zip(texts, taps.places, strict=False)]
-            _add_to_sum(function, rows, {leaf: _element(leaf, text) for leaf, text in zip(inner, each, strict=True)})
-        elements = {leaf: _element(leaf, text) for leaf, text in zip(leaves, texts[len(inner) :], strict=False)}
-        _add(function, f"y[{texts[-1]}]", value, {sums: "sum", **elements})
+        for source in sources:
+            name = f"{_NAMES[source.kind]}{len(names) or ''}"
+            within = [array[0] - array[0].flat[0] for leaf, array in taps if leaf in _varied(source.rows)]
+            inner = CommonLoops.of(within)
+            variables = [f"k{k}" for k in range(len(inner.sizes))]
+            texts = [text for text, (leaf, _) in zip(starts, taps, strict=False) if leaf in _varied(source.rows)]
+            elements = _elements(_varied(source.rows), texts, inner, variables) | _named(source.rows, names)
+            _add_up(function, source, name, (variables, inner.sizes), elements)
+            names[source] = name
+        places = starts[len(taps) :]
+        if not any(along):
+            elements = {leaf: _element(leaf, text) for leaf, text in zip(leaves, places, strict=False)}
+            _add(function, f"y[{places[-1]}]", value, elements | _named(value, names))
+            return
+        known = _named(value, names)
+        value = _hoisted(function, value, known)
+        inner = CommonLoops.of([(array[rows] - array[(0,) * array.ndim]).transpose(order) for array in own])
+        variables = [f"k{k}" for k in range(len(inner.sizes))]
+        elements = _elements(_varied(value), places, inner, variables)
+        with lines.loops(variables, inner.sizes):
+            to = _sum_of(places[-1], inner.places[-1].text(variables))
+            _add(function, f"y[{to}]", value, elements | known)
+
+
+#: Names of variables by the kind of sums.
+_NAMES = {"sum": "sum", "greatest": "greatest", "added up": "total"}
+
+
+def _sources(value: Value) -> list[SumSource]:
+    """Sums that a value is computed of, those in front that others need."""
+    made: list[SumSource] = []
+    for leaf in value.leaves():
+        if isinstance(leaf.source, SumSource):
+            made += [*_sources(leaf.source.rows), leaf.source]
+    return list(dict.fromkeys(made))
+
+
+def _elements(
+    leaves: Sequence[Value], starts: Sequence[str], loops: CommonLoops, variables: Sequence[str]
+) -> dict[Value, str]:
+    """Texts of elements at places in loops that begin at other places."""
+    parts = zip(leaves, starts, loops.places, strict=False)
+    return {leaf: _element(leaf, _sum_of(start, place.text(variables))) for leaf, start, place in parts}
+
+
+def _sum_of(*terms: str) -> str:
+    """The sum of some terms, some of which may be 0."""
+    return sum_text([term for term in terms if term != "0"])
+
+
+def _named(value: Value, names: Mapping[SumSource, str]) -> dict[Value, str]:
+    """Names of the sums that a value is computed of."""
+    return {leaf: names[leaf.source] for leaf in value.leaves() if isinstance(leaf.source, SumSource)}
+
+
+def _hoisted(function: ExactFunction, value: Value, known: dict[Value, str]) -> Value:
+    """A value with variables for the functions of sums alone, which are written in front of a loop."""
+    made: dict[Value, Value] = {}
+
+    def change(part: Value) -> Value:
+        if part in made or part.source is not None:
+            return made.get(part, part)
+        fixed = not part.real and all(leaf in known or leaf.literal is not None for leaf in part.leaves())
+        own = replace(part, parts=tuple(change(each) for each in part.parts))
+        if fixed and part.head not in ("+", "-", "*"):
+            name = f"row{len(known)}"
+            statements = Statements(function, known, f"{name}_")
+            text = statements.integer(own)
+            kind = "int64_t" if own.wide else "int32_t"
+            function.lines.add(*statements.lines, f"const {kind} {name} = {text};")
+            own = replace(own, head="", parts=(), source=Source(name))
+            known[own] = name
+        made[part] = own
+        return own
+
+    return change(value)
+
+
+def _add_up(
+    function: ExactFunction, source: SumSource, name: str, loops: tuple[Sequence[str], Sequence[int]],
+    elements: Mapping[Value, str],
+) -> None:  # fmt: skip
+    """Statements that compute a variable of the elements of a row."""
+    lines, statements = function.lines, Statements(function, elements)
+    low = int(np.min(source.rows.low))
+    kind, first = ("binary32", "{0, 0}") if source.rows.real else (f"{_kind(source)}_t", "0")
+    lines.add(f"{kind} {name} = {low if source.kind == 'greatest' else first};")
+    with lines.loops(*loops):
+        if source.rows.real:
+            text = f"{name} = binary32_sum({name}, {statements.number(source.rows)});"
+        else:
+            text = statements.integer(source.rows)
+            text = f"{name} = {text} > {name} ? {text} : {name};" if source.kind == "greatest" else f"{name} += {text};"
+        lines.add(*statements.lines, text)
 
 
 def _in_order(sums: Value, source: SumSource, places: Integers) -> Integers:
@@ -170,7 +263,7 @@ def _store_windows(function: ExactFunction, value: Value, sums: Value, source: S
     origin, channel, channels = f"from[{times('c', steps[1]) or '0'}]", times("c", to[1]), source.shape[1]
     with ExitStack() as stack:
         place = open_windows(lines, stack, axes, source.shape[0], to[0])
-        if source.greatest:
+        if source.kind == "greatest":
             lines.add(f"{function.result.array.kind}_t *const to = y + {place};")
             made = f"to[{channel or '0'}]"
             with lines.loop("c", channels):
@@ -184,7 +277,7 @@ def _store_windows(function: ExactFunction, value: Value, sums: Value, source: S
                     _add(function, made, value, {sums: made, **elements})
             return
         with lines.loop("c", channels):
-            lines.add(f"{_kind(sums)}_t sum = 0;")
+            lines.add(f"{_kind(source)}_t sum = 0;")
             with ExitStack() as inner:
                 open_taps(lines, inner, axes, array.array.kind, steps[0])
                 _add_to_sum(function, rows, {_array(rows): origin})
@@ -226,5 +319,5 @@ def _store_products(function: ExactFunction, value: Value, sums: Value, source: 
         code = statements.code(value, function.result.array.kind)
         return statements.lines, code
 
-    kinds = _kind(sums), kind_of(np.array([np.min(rows.low), np.max(rows.high)]), ("int16", "int32"))
+    kinds = _kind(source), kind_of(np.array([np.min(rows.low), np.max(rows.high)]), ("int16", "int32"))
     ProductWriter(function, shape.simplified(), source.groups, weights, kinds, of_element, of_sum).write()

@@ -8,22 +8,14 @@ from typing import Any
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.movement import write_movement
 from concord.derive.c_exact.nests import store
-from concord.derive.c_exact.pools import (
-    write_average,
-    write_fixed_point_softmax,
-    write_interpolated_softmax,
-    write_ordered_mean,
-    write_softmax,
-)
+from concord.derive.c_exact.pools import write_average, write_ordered_mean
 from concord.derive.c_exact.tensors import ExactPlan
 from concord.derive.c_exact.values import Value, element_of
 from concord.derive.c_exact.writer import CWriter
 from concord.derive.exact.arrays import Array
 from concord.derive.exact.lowering import ArrayLowering
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.operations import CodeAverage, CodeMean, CodeMovement, CodeSoftmax
-from concord.integer.softmaxes import NumberSoftmax
-from concord.integer.tflite.operations import FixedPointSoftmax, InterpolatedSoftmax
+from concord.integer.operations import CodeAverage, CodeMean, CodeMovement
 
 _Writer = Callable[[ExactFunction, Any], None]
 
@@ -33,10 +25,6 @@ _WRITERS: dict[type, _Writer] = {
     CodeAverage: write_average,
     CodeMean: write_ordered_mean,
     CodeMovement: write_movement,
-    CodeSoftmax: write_softmax,
-    FixedPointSoftmax: write_fixed_point_softmax,
-    InterpolatedSoftmax: write_interpolated_softmax,
-    NumberSoftmax: write_softmax,
 }
 
 

@@ -1,35 +1,20 @@
-"""Pools and softmax in C."""
+"""Means in C whose numbers are added up in binary32."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from math import prod
 
 import numpy as np
 
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
-from concord.derive.c_exact.rounding import CodeRounding, SumRange, binary32_literal
-from concord.derive.c_exact.statements import Statements
-from concord.derive.c_exact.values import Value, element_of
+from concord.derive.c_exact.rounding import binary32_literal
 from concord.derive.c_exact.windows import check_windows, open_taps, open_windows, window_axes
-from concord.derive.c_exact.writer import CWriter
 from concord.derive.exact.arrays import WindowPlaces
-from concord.derive.exact.fixed_point import times_multiplier
-from concord.integer.float32 import Binary32, Integers
-from concord.integer.operations import CodeAverage, CodeMean, CodeSoftmax, powers_of_softmax
-from concord.integer.softmaxes import NumberSoftmax
+from concord.integer.float32 import Binary32
+from concord.integer.operations import CodeAverage, CodeMean
 from concord.integer.sum_orders import SUM_ORDERS
-from concord.integer.tflite.operations import (
-    LEAST_16,
-    MOST_16,
-    POWERS_16,
-    RECIPROCALS_16,
-    SUM_BITS,
-    FixedPointSoftmax,
-    InterpolatedSoftmax,
-)
 
 
 def write_ordered_mean(function: ExactFunction, operation: CodeMean) -> None:
@@ -127,111 +112,3 @@ def write_average(function: ExactFunction, operation: CodeAverage) -> None:
             if operation.padding_counts:
                 lines.add(f"count = {prod(operation.kernel)};")
             lines.add(*sums.end(sum_text([place, times("c", result.strides[1])]), operation.in_front))
-
-
-@contextmanager
-def _softmax_rows(function: ExactFunction, tensors: list[Integers]) -> Iterator[tuple[int, str, str]]:
-    """A loop over rows, of which ``tensors`` are the places ``[..., elements]``: their greatest codes.
-
-    Yields how many elements there are, and those of the source and of the result in a loop over ``k``.
-    """
-    (source,), result, lines = function.sources, function.result, function.lines
-    count = tensors[0].shape[-1]
-    outer = CommonLoops.of([places[..., 0] for places in tensors])
-    first = (0,) * (tensors[0].ndim - 1)
-    loops = CommonLoops.of([places[first] - places[first].flat[0] for places in tensors])
-    with lines.loops(outer.variables, outer.sizes):
-        lines.add(
-            f"const {source.array.kind}_t *const from = x0 + {outer.places[0].text(outer.variables)};",
-            f"{result.array.kind}_t *const to = y + {outer.places[1].text(outer.variables)};",
-            f"int32_t greatest = {source.scheme.low};",
-        )
-        code, made = (places.text(("k",) if loops.sizes else ()) for places in loops.places)
-        with lines.loop("k", count):
-            lines.add(f"greatest = from[{code}] > greatest ? from[{code}] : greatest;")
-        yield count, f"from[{code}]", f"to[{made}]"
-
-
-def write_softmax(function: ExactFunction, operation: CodeSoftmax | NumberSoftmax) -> None:
-    """Softmax: powers from a table, over their sum."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    axis = operation.axis % len(source.shape)
-    tensors = [source.places, result.places]
-    if operation.flattened:
-        tensors = [places.reshape(*source.shape[:axis], -1) for places in tensors]
-    else:
-        tensors = [np.moveaxis(places, axis, -1) for places in tensors]
-    if isinstance(operation, NumberSoftmax):
-        numbers, factor = operation.powers, binary32_literal(Binary32.of(operation.step))
-        steps = f"binary32_quotient(binary32_quotient({{power}}, sum), {factor})"
-    else:
-        numbers = powers_of_softmax(operation.scale, tensors[0].shape[-1])
-        factor = binary32_literal(Binary32.of(operation.steps))
-        steps = f"binary32_quotient(binary32_product({{power}}, {factor}), sum)"
-    powers = function.table(numbers.view(np.uint32), "uint32", "powers")
-    rounding = function.rounding(operation.zero_point, operation.low, operation.high)
-    with _softmax_rows(function, tensors) as (count, code, made):
-        power = f"binary32_of_bits({powers}[{code} - greatest + {len(numbers) - 1}])"
-        lines.add("binary32 sum = {0, 0};")
-        with lines.loop("k", count):
-            lines.add(f"sum = binary32_sum(sum, {power});")
-        with lines.loop("k", count):
-            lines.add(
-                f"const binary32 share = {steps.replace('{power}', power)};",
-                f"{made} = {rounding.of_binary32('share')};",
-            )
-
-
-def write_fixed_point_softmax(function: ExactFunction, operation: FixedPointSoftmax) -> None:
-    """Softmax: powers from a table, and a reciprocal of their sum."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    powers = function.table(operation.powers, "int32", "powers")
-    rounding = CodeRounding(operation.low, operation.low, operation.high, result.array.kind)
-    known = SumRange(source.shape[-1] << 31 - SUM_BITS)
-    function.overflows |= not known.fits
-    with _softmax_rows(function, [source.places, result.places]) as (count, code, made):
-        power = f"{powers}[{code} - greatest + {len(operation.powers) - 1}]"
-        lines.add(f"{known.kind}_t sum = 0;")
-        with lines.loop("k", count):
-            lines.add(f"sum += divided({power}, {SUM_BITS});")
-        lines.add(
-            f"const int32_t total = {known.fitted('sum')}, bits = length_of(total);",
-            "const int32_t share = reciprocal(total, bits);",
-        )
-        with lines.loop("k", count):
-            steps = f"divided(high_product(share, {power}), bits + {SUM_BITS - 1 - operation.bits})"
-            lines.add(f"{made} = {rounding.of_number(steps)};")
-
-
-def write_interpolated_softmax(function: ExactFunction, operation: InterpolatedSoftmax) -> None:
-    """Softmax of codes of 16 bits: powers, which the result has first, and the reciprocal of their sum, from tables."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    powers, reciprocals = (
-        function.table(values, "int16", word)
-        for values, word in ((POWERS_16, "powers"), (RECIPROCALS_16, "reciprocals"))
-    )
-    rounding = CodeRounding(0, 0, MOST_16, result.array.kind)
-    most = source.scheme.high - source.scheme.low
-    difference = element_of("", (), np.zeros((), np.int64), -most, 0)
-    product = times_multiplier(CWriter(function), difference, operation.scale, most)
-    assert isinstance(product, Value)
-    scaled = Statements(function, {difference: "difference"}).integer(product)
-    known = SumRange(source.shape[-1] << 15)
-    function.overflows |= not known.fits
-    with _softmax_rows(function, [source.places, result.places]) as (count, code, made):
-        lines.add(f"{known.kind}_t sum = 0;")
-        with lines.loop("k", count):
-            lines.add(
-                f"const int32_t difference = {code} - greatest;",
-                f"const int32_t place = limited({scaled} + {MOST_16}, {LEAST_16}, {MOST_16});",
-                f"{made} = ({result.array.kind}_t)interpolated({powers}, place);",
-                f"sum += {made};",
-            )
-        lines.add(
-            f"const int32_t total = {known.fitted('sum')}, down = length_of(total) - 1;",
-            "const int64_t mantissa = shifted_down(((int64_t)total << (30 - down)) + (1 << 13), 14) - (3 << 15);",
-            f"const int32_t share = interpolated({reciprocals}, limited(mantissa, {LEAST_16}, {MOST_16}));",
-        )
-        with lines.loop("k", count):
-            steps = f"rounded_product({made}, share, down)"
-            lines.add(f"{made} = {rounding.of_number(steps)};")

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.integer.float32 import MANTISSA_BITS, Binary32, Integers
-from concord.integer.requantise import ACCUMULATOR
 
 #: Shifts that a number of 62 bits is rounded by.
 SHIFTS = (1, 62)
@@ -87,33 +86,6 @@ class CodeRounding:
         if not self.zero_point:
             return f"({self.kind}_t){limited}"
         return f"({self.kind}_t)({limited} {'+' if self.zero_point > 0 else '-'} {abs(self.zero_point)})"
-
-
-@dataclass(frozen=True)
-class SumRange:
-    """Range of accumulators.
-
-    Parameters
-    ----------
-    bound : int
-        Upper bound of their magnitude.
-    """
-
-    bound: int
-
-    @property
-    def fits(self) -> bool:
-        """True if no accumulator is too large."""
-        return self.bound <= ACCUMULATOR[1]
-
-    @property
-    def kind(self) -> str:
-        """The type in which they are added up, without ``_t``."""
-        return "int32" if self.fits else "int64"
-
-    def fitted(self, total: str) -> str:
-        """A sum that is not too large; ``raised`` is set if it was."""
-        return total if self.fits else f"fitted({total}, &raised)"
 
 
 def binary32_literal(number: Binary32) -> str:

@@ -16,8 +16,12 @@ from concord.integer.wide import integers_of
 _LONG = 60
 #: Heads of values of binary32 that are exact integers times a scale, still to be rounded.
 SCALED = "scaled"
+#: Heads of sums of numbers of binary32, which have a name of that type.
+NUMBER = "number"
 #: Types of constants.
 _KINDS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
+#: Functions of integers of 32 bits.
+_NARROW = ("fixed_point_product", "high_product", "divided", "reciprocal", "interpolated", "interpolated_reciprocal")
 #: Functions of numbers of binary32, and those of wide numbers.
 _WIDE = {"binary32_sum": "wide_numbers_sum", "binary32_product": "wide_numbers_product"}
 
@@ -37,14 +41,17 @@ class Statements:
     elements : dict of Value to str
         What elements of sources are called; of constants, the number of the element.
 
+    prefix : str
+        What the names of variables begin with.
+
     Members
     -------
     lines : list of str
         Statements in front.
     """
 
-    def __init__(self, function: ExactFunction, elements: Mapping[Value, str]) -> None:
-        self._function, self._elements = function, elements
+    def __init__(self, function: ExactFunction, elements: Mapping[Value, str], prefix: str = "v") -> None:
+        self._function, self._elements, self._prefix = function, elements, prefix
         self.lines: list[str] = []
 
     def code(self, value: Value, kind: str) -> str:
@@ -73,7 +80,7 @@ class Statements:
         """A name for a long text."""
         if len(text) < _LONG:
             return text
-        name = f"v{len(self.lines)}"
+        name = f"{self._prefix}{len(self.lines)}"
         self.lines.append(f"const {kind} {name} = {text};")
         return name
 
@@ -94,7 +101,7 @@ class Statements:
 
     def _call(self, value: Value) -> str:
         self._function.overflows |= "&raised" in value.extra
-        narrow = value.head in ("fixed_point_product",)
+        narrow = value.head in _NARROW
         parts = [self.integer(part) for part in value.parts]
         parts = [
             f"(int32_t){_factor(text, part)}" if narrow and part.wide else text
@@ -148,6 +155,10 @@ class Statements:
             number, *scales = value.parts
             text, exponent = self._scaled(number, scales)
             return self._named(f"binary32_rounded({text}, {exponent})", "binary32")
+        if value.head == NUMBER:
+            return self._elements[value]
+        if value.head == "[]" and np.min(value.low) >= 0:
+            return f"binary32_of_bits((uint32_t){self.integer(value)})"
         if value.head in ("finite", "[]", "-") or value.source is not None:
             return f"wide_number({self._wide(value)})"
         if not value.parts:

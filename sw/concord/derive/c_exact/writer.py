@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.nests import ProductSource, SumSource, WindowSource
 from concord.derive.c_exact.rounding import CodeRounding, binary32_literal
-from concord.derive.c_exact.statements import SCALED, kind_of, power_of_two
+from concord.derive.c_exact.statements import NUMBER, SCALED, kind_of, power_of_two
 from concord.derive.c_exact.values import Value, constant_of
 from concord.derive.exact.arrays import ArrayWriter, WindowPlaces
+from concord.derive.exact.fixed_point import times_multiplier
 from concord.integer.exact_sums import EXACT_UP_TO
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS, limits_of
+from concord.integer.tflite.fixed_point import LEAST, MOST
+from concord.integer.tflite.operations import LEAST_16, MOST_16, POWERS_16, RECIPROCALS_16, InterpolatedSoftmax
 from concord.integer.wide import integers_of
 
 
@@ -204,8 +207,8 @@ class CWriter(ArrayWriter):
     def _sums(self, source: SumSource, bound: Any) -> Value:
         """Sums up to a bound in magnitude."""
         places = np.arange(prod(source.shape)).reshape(source.shape)
-        made = Value("", False, source.shape, -bound, bound, source=source, places=places)
-        return replace(made, wide=not made.fits)
+        made = Value("", False, source.shape, -bound, bound, places=places)
+        return replace(made, wide=not made.fits, source=replace(source, wide=not made.fits))
 
     def matrix_product(self, a: Any, weight: Integers, reach: int) -> Value:
         bound = np.abs(weight).sum(axis=0).astype(object) * reach
@@ -241,14 +244,48 @@ class CWriter(ArrayWriter):
 
     def window_maxima(self, a: Any, window: WindowPlaces) -> Value:
         shape = (*a.shape[:2], *_places(a.shape[2:], window))
-        source = SumSource(shape=shape, rows=a, window=window, greatest=True)
+        source = SumSource(shape=shape, rows=a, window=window, kind="greatest")
         return Value("", a.real, shape, a.low, a.high, source=source, places=_numbers(shape))
 
     def added_up(self, a: Any) -> Value:
-        raise NotImplementedError
+        return replace(self._of_rows(a, "added up"), head=NUMBER)
 
     def greatest(self, a: Any) -> Value:
-        raise NotImplementedError
+        return self._of_rows(a, "greatest")
+
+    def _of_rows(self, a: Value, kind: str) -> Value:
+        """What is computed of all elements along the last axis, which stays with size 1."""
+        shape, rows = (*a.shape[:-1], 1), a.moved(_numbers(a.shape).reshape(-1, a.shape[-1]))
+        source = SumSource(shape=shape, rows=rows, kind=kind)
+        return Value("", a.real, shape, a.low, a.high, source=source, places=_numbers(shape))
+
+    # ---- Parts of softmax.
+
+    def high_product(self, a: Any, b: Any) -> Value:
+        most = (a.magnitude * b.magnitude >> 31) + 1
+        return self._call("high_product", [a, b], (-most, most))
+
+    def divided(self, a: Any, bits: Integers | int) -> Value:
+        most = (a.magnitude >> int(np.min(bits))) + 1
+        return self._call("divided", [a, self.integers(bits, "shifts")], (-most, most))
+
+    def length_of(self, a: Any, axis: int) -> Value:
+        return self._call("length_of", [a], (0, 31))
+
+    def reciprocal(self, a: Any, bits: Any) -> Value:
+        return self._call("reciprocal", [a, bits], (LEAST, MOST))
+
+    def interpolated_powers(self, a: Any, operation: InterpolatedSoftmax) -> Value:
+        steps = self.add(times_multiplier(self, a, operation.scale, a.magnitude), self.integers(MOST_16, "most"))
+        table = self._function.table(POWERS_16, "int16", "powers")
+        return self._call("interpolated", [self._limited(steps, LEAST_16, MOST_16)], (0, MOST_16), table)
+
+    def interpolated_reciprocal(self, a: Any, bits: Any) -> Value:
+        table = self._function.table(RECIPROCALS_16, "int16", "reciprocals")
+        return self._call("interpolated_reciprocal", [a, bits], (0, MOST_16), table)
+
+    def divided_by_power(self, a: Any, bits: Any, more: int) -> Value:
+        return self._call("divided", [a, self._infix("+", bits, self.integers(more, "more"))], (0, a.magnitude))
 
     # ---- Movement.
 

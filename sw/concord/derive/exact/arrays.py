@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS
+from concord.integer.tflite.fixed_point import LEAST, MOST, NEWTON_SLOPE, NEWTON_START, NEWTON_STEPS, interpolated
+from concord.integer.tflite.operations import MOST_16, RECIPROCALS_16, InterpolatedSoftmax
 
 #: Bits by which an integer is moved down until only its sign is left.
 _SIGN = 62
@@ -185,6 +187,42 @@ class ArrayWriter(ABC):
         """``a * factor / 2**down``, halves up."""
         product = self.multiply(a, self.integers(factor, "factor"))
         return self.shifted_right(self.add(product, self.integers(np.int64(1) << down - 1, "half")), down)
+
+    def length_of(self, a: Array, axis: int) -> Array:
+        """Number of bits of integers that are not negative; they have size 1 along the last axis, ``axis``."""
+        powers = self.integers(np.int64(1) << np.arange(31), "powers of two")
+        return self.add(self.total(self.sign(self.subtract(a, powers)), [axis]), self.integers(31, "bits"))
+
+    def reciprocal(self, a: Array, bits: Array) -> Array:
+        """``mantissa`` of :func:`~concord.integer.tflite.fixed_point.reciprocals` of integers of so many bits."""
+        units = np.int64(1) << np.arange(33)
+        half = self.shifted_right(self.multiply(a, self.look_up(units[::-1], bits, 0, "units")), 1)
+        slope = self.high_product(half, self.integers(NEWTON_SLOPE, "slope"))
+        x = self.add(slope, self.integers(NEWTON_START, "start"))
+        for _ in range(NEWTON_STEPS):
+            missing = self.subtract(self.integers(1 << 29, "one"), self.high_product(half, x))
+            step = self.multiply(self.high_product(x, missing), self.integers(4, "four"))
+            x = self.add(x, self.limited(step, LEAST, MOST))
+        return self.limited(self.multiply(x, self.integers(2, "two")), LEAST, MOST)
+
+    def interpolated_powers(self, a: Array, operation: InterpolatedSoftmax) -> Array:
+        """Powers of a softmax of differences of codes of 16 bits."""
+        differences = np.arange(-(1 << 16) + 1, 1)
+        return self.look_up(operation.powers(differences), a, int(differences[0]), "powers")
+
+    def interpolated_reciprocal(self, a: Array, bits: Array) -> Array:
+        """``2**(bits + 14) / a`` nearly, on lines between the values of a table."""
+        mantissa = self.multiply(a, self.look_up((np.int64(1) << np.arange(32))[::-1], bits, 0, "units"))
+        mantissa = self.shifted_right(self.add(mantissa, self.integers(1 << 13, "half")), 14)
+        places = np.arange(1 << 16, (1 << 17) + 1)
+        shares = interpolated(RECIPROCALS_16, np.minimum(places - (3 << 15), MOST_16))
+        return self.look_up(shares, mantissa, int(places[0]), "reciprocals")
+
+    def divided_by_power(self, a: Array, bits: Array, more: int) -> Array:
+        """``a / 2**(bits + more)`` of integers that are not negative, halves up; ``bits`` is 1 to 31."""
+        down = np.int64(1) << np.maximum(np.arange(32) + more, 0)
+        half = self.look_up(down >> 1, bits, 0, "halves")
+        return self.quotient(self.add(a, half), self.look_up(down, bits, 0, "units"))
 
     def fused_sum(
         self, parts: tuple[Array, Array], ratios: tuple[np.float32, np.float32], offset: Binary32, name: str

@@ -15,17 +15,11 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.requantise import ACCUMULATOR, Requantiser
 from concord.integer.tflite.fixed_point import (
-    LEAST,
     MOST,
-    NEWTON_SLOPE,
-    NEWTON_START,
-    NEWTON_STEPS,
     FixedPointMultiplier,
-    interpolated,
 )
 from concord.integer.tflite.operations import (
     MOST_16,
-    RECIPROCALS_16,
     SUM_BITS,
     ChannelsLastAverage,
     ChannelsLastConvolution,
@@ -157,53 +151,22 @@ def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[
     sums = writer.total(writer.divided(own, SUM_BITS), [len(lowering.shapes[operation.inputs[0]]) - 1])
     if size << 31 - SUM_BITS > MOST:
         sums = writer.in_bits(sums)
-    bits = _bits(lowering, operation, sums)
-    units = np.int64(1) << np.arange(33)
-    mantissa = _reciprocal(writer, writer.multiply(sums, writer.look_up(units[::-1], bits, 0, "units")))
-    shares = writer.high_product(mantissa, own)
-    down = np.int64(1) << np.maximum(np.arange(32) + SUM_BITS - 1 - operation.bits, 0)
-    half = writer.look_up(down >> 1, bits, 0, "halves")
-    made = writer.quotient(writer.add(shares, half), writer.look_up(down, bits, 0, "units"))
+    bits = writer.length_of(sums, len(lowering.shapes[operation.inputs[0]]) - 1)
+    shares = writer.high_product(writer.reciprocal(sums, bits), own)
+    made = writer.divided_by_power(shares, bits, SUM_BITS - 1 - operation.bits)
     return writer.limited(writer.add(made, writer.integers(operation.low, "low")), operation.low, operation.high)
 
 
 def _interpolated_softmax(lowering: LoweringParts, operation: InterpolatedSoftmax, codes: list[Array]) -> Array:
     writer, shape = lowering.writer, lowering.shapes[operation.inputs[0]]
-    differences = np.arange(-(1 << 16) + 1, 1)
     index = writer.subtract(codes[0], writer.greatest(codes[0]))
-    own = writer.look_up(operation.powers(differences), index, int(differences[0]), "powers")
+    own = writer.interpolated_powers(index, operation)
     sums = writer.total(own, [len(shape) - 1])
     if shape[-1] << 15 > MOST:
         sums = writer.in_bits(sums)
-    bits = _bits(lowering, operation, sums)
-    mantissa = writer.multiply(sums, writer.look_up((np.int64(1) << np.arange(32))[::-1], bits, 0, "units"))
-    mantissa = writer.shifted_right(writer.add(mantissa, writer.integers(1 << 13, "half")), 14)
-    places = np.arange(1 << 16, (1 << 17) + 1)
-    shares = interpolated(RECIPROCALS_16, np.minimum(places - (3 << 15), MOST_16))
-    share = writer.look_up(shares, mantissa, int(places[0]), "reciprocals")
-    down = np.int64(1) << np.maximum(np.arange(32) - 1, 0)
-    product = writer.add(writer.multiply(own, share), writer.look_up(down >> 1, bits, 0, "halves"))
-    return writer.limited(writer.quotient(product, writer.look_up(down, bits, 0, "units")), 0, MOST_16)
-
-
-def _bits(lowering: LoweringParts, operation: FixedPointSoftmax | InterpolatedSoftmax, sums: Array) -> Array:
-    """The number of bits of sums along the last axis: that of the powers of two that they reach."""
-    writer = lowering.writer
-    reached = writer.sign(writer.subtract(sums, writer.integers(np.int64(1) << np.arange(31), "powers of two")))
-    rank = len(lowering.shapes[operation.inputs[0]])
-    return writer.add(writer.total(reached, [rank - 1]), writer.integers(31, "bits"))
-
-
-def _reciprocal(writer: ArrayWriter, value: Array) -> Array:
-    """``mantissa`` of :func:`~concord.integer.tflite.fixed_point.reciprocals` of values moved up to 32 bits."""
-    half = writer.shifted_right(value, 1)
-    x = writer.add(writer.high_product(half, writer.integers(NEWTON_SLOPE, "slope")),
-                   writer.integers(NEWTON_START, "start"))  # fmt: skip
-    for _ in range(NEWTON_STEPS):
-        missing = writer.subtract(writer.integers(1 << 29, "one"), writer.high_product(half, x))
-        step = writer.multiply(writer.high_product(x, missing), writer.integers(4, "four"))
-        x = writer.add(x, writer.limited(step, LEAST, MOST))
-    return writer.limited(writer.multiply(x, writer.integers(2, "two")), LEAST, MOST)
+    bits = writer.length_of(sums, len(shape) - 1)
+    share = writer.interpolated_reciprocal(sums, bits)
+    return writer.limited(writer.divided_by_power(writer.multiply(own, share), bits, -1), 0, MOST_16)
 
 
 #: Functions that write the operations, by class.
