@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -314,10 +315,22 @@ def _store_products(function: ExactFunction, value: Value, sums: Value, source: 
     def of_element(element: str) -> str:
         return Statements(function, {leaf: element}).integer(rows)
 
-    def of_sum(total: str) -> tuple[list[str], str]:
+    def of_sum(whole: Value, total: str) -> tuple[list[str], str]:
         statements = Statements(function, {sums: total, **of_channels})
-        code = statements.code(value, function.result.array.kind)
+        code = statements.code(whole, function.result.array.kind)
         return statements.lines, code
 
+    def begun(part: Value) -> Value | None:
+        """Sums that begin with what is added to them."""
+        if part.head != "+" or part.parts[0] is not sums or part.wide or part.parts[1].source is None:
+            return sums if part is sums else None
+        starts.append(Statements(function, of_channels).integer(part.parts[1]))
+        return sums
+
+    starts: list[str] = []
+    rest = value.mapped(begun)
     kinds = _kind(source), kind_of(np.array([np.min(rows.low), np.max(rows.high)]), ("int16", "int32"))
-    ProductWriter(function, shape.simplified(), source.groups, weights, kinds, of_element, of_sum).write()
+    writer = ProductWriter(
+        function, shape.simplified(), source.groups, weights, kinds, of_element, partial(of_sum, value)
+    )
+    writer.write(starts[0] if starts else "0", partial(of_sum, rest))

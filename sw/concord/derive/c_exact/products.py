@@ -22,6 +22,7 @@ from concord.integer.float32 import Integers
 ROWS = 4
 #: Products that vector instructions take at once; longer rows are multiples of it.
 _LANES = 8
+_OfSum = Callable[[str], tuple[list[str], str]]
 _WEIGHT_KINDS = ("int8", "int16", "int32", "int64")
 #: Four sums: of rows ``a`` to ``d``, which follow each other, each with the row ``x``.
 _SUMS = """/* Sums of products of four rows, each with the same other one. */
@@ -126,7 +127,7 @@ class ProductWriter:
         weights: Integers,
         kinds: tuple[str, str],
         of_element: Callable[[str], str],
-        of_sum: Callable[[str], tuple[list[str], str]],
+        of_sum: _OfSum,
     ):
         self.function, self.shape, self.groups = function, shape, groups
         self.lines, self.channels = function.lines, len(weights)
@@ -134,11 +135,12 @@ class ProductWriter:
         self._weights, self._weight_kind = weights, kind_of(weights, _WEIGHT_KINDS)
         self._of_element, self._code = of_element, of_sum
 
-    def write(self) -> None:
+    def write(self, start: str, of_begun: _OfSum) -> None:
+        """Write them; where sums may begin with ``start`` of the channel ``c``, ``of_begun`` is ``of_sum`` of these."""
         shape = self.shape
         depthwise = self.groups > 1 and shape.inner == 1 and self.channels == self.groups
         if depthwise and self.sum_kind == "int32" and shape.inner_step == shape.channel_step == 1:
-            self._depthwise()
+            self._depthwise(start, of_begun)
         else:
             self._rows()
 
@@ -296,7 +298,7 @@ class ProductWriter:
 
     # ---- Depthwise.
 
-    def _depthwise(self) -> None:
+    def _depthwise(self, start: str, of_begun: _OfSum) -> None:
         """All channels of a place at once."""
         shape, lines, function = self.shape, self.lines, self.function
         weights = function.weights(self._weights.T, self._weight_kind, "weights")
@@ -304,7 +306,7 @@ class ProductWriter:
         variables = [f"i{k}" for k in range(len(shape.axes))]
         with lines.loops(variables, [axis.count for axis in shape.axes]):
             with lines.loop("c", self.channels):
-                lines.add("sums[c] = 0;")
+                lines.add(f"sums[c] = {start};")
             with ExitStack() as stack:
                 terms, tap = [], "0"
                 for k, axis in enumerate(shape.axes):
@@ -325,7 +327,7 @@ class ProductWriter:
                     lines.add(f"sums[c] += {code} * {narrow}weight[c];")
             steps = [times(name, axis.result_step) for name, axis in zip(variables, shape.axes, strict=True)]
             with lines.loop("c", self.channels):
-                before, code = self._code("sums[c]")
+                before, code = of_begun("sums[c]")
                 lines.add(*before, f"y[{sum_text([*steps, 'c'])}] = {code};")
 
 

@@ -96,22 +96,19 @@ class Value(Array):
         if self.literal is not None:
             return self
         if self not in made:
-            own = np.arange(prod(self.shape)).reshape(self.shape)
             parts = tuple(
                 part._moved(np.broadcast_to(_numbers(part.shape), self.shape).reshape(-1)[index], made)
                 for part in self.parts
             )
-            low, high = (
-                end if np.size(end) == 1 else np.broadcast_to(end, self.shape)[np.unravel_index(index, own.shape)]
-                for end in (self.low, self.high)
-            )
+            low, high = int(np.min(self.low)), int(np.max(self.high))
             places = None if self.places is None else self.places.reshape(-1)[index]
             made[self] = replace(self, shape=index.shape, low=low, high=high, parts=parts, places=places)
         return made[self]
 
     def mapped(self, change: Callable[[Value], Value | None]) -> Value:
         """The value with other ones for some of the values that it is computed of."""
-        return change(self) or replace(self, parts=tuple(part.mapped(change) for part in self.parts))
+        whole = replace(self, parts=tuple(part.mapped(change) for part in self.parts)) if self.parts else self
+        return change(self) or whole
 
 
 def _numbers(shape: tuple[int, ...]) -> Integers:
