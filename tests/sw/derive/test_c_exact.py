@@ -186,7 +186,7 @@ def test_accumulators_that_do_not_fit(options, tmp_path):
             else:
                 assert (column is None or column[k] == 0) and np.array_equal(want, codes[output][k])
     text = exact_files(draw.graph, "net").source
-    assert text.count("fitted(sums") == 3 and '"integerconvolution0"' not in text
+    assert text.count("fitted((int64_t)sums") == 3 and '"integerconvolution0"' not in text
     plain = exact_files(draw.graph, "net", flags=False)
     assert "flags" not in plain.source and "PLACES" not in plain.header
     silent, none = ExactProgram(draw.graph, tmp_path, [compiler()], options, flags=False).run(samples)
@@ -258,6 +258,25 @@ def test_a_row_that_is_added_to_rows(tmp_path):
     settings = draw.of_two(row, rows, scheme := draw.scheme(), ratios=(np.float32(0.7),) * 2)
     draw.table((), draw.add(CodeSum, row, rows, scheme=scheme, output=False, **settings))
     assert compare(draw.graph, draw.samples(8), tmp_path) == 8 * 4 * 6
+
+
+def test_a_product_of_one_sum(tmp_path):
+    """Its channels have no step between them."""
+    draw = GraphDraw(1, (8, 8))
+    draw.matmul((7,), 1)
+    assert compare(draw.graph, draw.samples(9), tmp_path) == 9
+
+
+@pytest.mark.parametrize("kind", ["softmax", "number_softmax"])
+def test_softmax_of_all_samples(kind, tmp_path):
+    """One row of all that a run has, of a network with so many samples."""
+    draw = GraphDraw(1, (8, 8))
+    getattr(draw, kind)((4, 5), 0, flattened=True)
+    graph = replace(draw.graph, shapes={name: (3, *shape[1:]) for name, shape in draw.graph.shapes.items()})
+    x = draw.samples(3)
+    want = integer.IntegerNetwork(graph).run(x)
+    codes, _ = ExactProgram(graph, tmp_path, words(None), ("-O0",)).run(x)
+    assert all(np.array_equal(codes[name].reshape(want[name].shape), want[name]) for name in want)
 
 
 def test_files_need_nothing(tmp_path):

@@ -4,14 +4,18 @@ tensors
     Where the codes of tensors are: order of elements, places that several share.
 rounding
     From exact numbers to codes as integer arithmetic.
-requantise
-    From sums to codes, for every kind of requantisation.
+values, writer
+    Expressions that the array program of :mod:`concord.derive.exact` makes.
 places, windows
     How loops reach elements.
 functions
     What statements of an operation need.
-products, pointwise, pools
-    Operations as statements.
+statements
+    Expressions as text.
+nests, products
+    Loops that compute expressions, and those of products with constant weights.
+pools, movement
+    Operations with loops of their own: means in binary32 in some order, and what only moves codes.
 operations
     Which of these writes an operation.
 source, header

@@ -11,7 +11,6 @@ from concord.derive.c.memory import Buffer
 from concord.derive.c.unit import TABLES, WEIGHTS, CodeLines, Unit
 from concord.derive.c_exact.rounding import CodeRounding
 from concord.derive.c_exact.tensors import CodeTensor
-from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 
 
@@ -53,13 +52,6 @@ class ExactFunction:
     def weights(self, values: npt.ArrayLike, kind: str, word: str) -> str:
         """The name of constant weights."""
         return self.unit.constant(values, kind, WEIGHTS, self.label, word)
-
-    def of_channels(self, values: Integers, kind: str, word: str) -> str:
-        """Numbers by channel ``c``, or the number that all have."""
-        flat = values.reshape(-1)
-        if (flat != flat[0]).any():
-            return f"{self.weights(flat, kind, word)}[c]"
-        return f"INT64_C({flat[0]})" if kind == "int64" else str(flat[0])
 
     def table(self, values: npt.ArrayLike, kind: str, word: str) -> str:
         """The name of a constant table."""

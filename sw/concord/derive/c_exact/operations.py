@@ -6,94 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.pointwise import (
-    write_codes,
-    write_fixed_point_product,
-    write_fixed_point_sum,
-    write_floats,
-    write_movement,
-    write_numbers,
-    write_pair_table,
-    write_product,
-    write_sum,
-    write_table,
-    write_tabled_numbers,
-    write_weighted_pair,
-    write_wide_pair,
-)
-from concord.derive.c_exact.pools import (
-    write_average,
-    write_fixed_point_mean,
-    write_fixed_point_softmax,
-    write_integer_average,
-    write_interpolated_softmax,
-    write_maximum,
-    write_mean,
-    write_softmax,
-    write_window_sums,
-)
-from concord.derive.c_exact.products import write_convolution, write_matmul, write_product_of_two
-from concord.integer.graph import IntegerGraph
-from concord.integer.npu.operations import WeightedPair, WindowSums
-from concord.integer.operations import (
-    CodeAverage,
-    CodeConstant,
-    CodeFloats,
-    CodeMaximum,
-    CodeMean,
-    CodeMovement,
-    CodePairTable,
-    CodeProduct,
-    CodeSoftmax,
-    CodeSum,
-    CodeTable,
-    CodeWindows,
-    IntegerAverage,
-)
-from concord.integer.softmaxes import NumberSoftmax
-from concord.integer.tflite.operations import (
-    FixedPointMean,
-    FixedPointProduct,
-    FixedPointSoftmax,
-    FixedPointSum,
-    InterpolatedSoftmax,
-)
-from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
-from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, TabledNumbers, WideDifference, WideProduct, WideSum
+from concord.derive.c_exact.movement import write_movement
+from concord.derive.c_exact.nests import store
+from concord.derive.c_exact.pools import write_average, write_ordered_mean
+from concord.derive.c_exact.tensors import ExactPlan
+from concord.derive.c_exact.values import Expression, element_of
+from concord.derive.c_exact.writer import CWriter
+from concord.derive.exact.arrays import Array
+from concord.derive.exact.lowering import ArrayLowering
+from concord.integer.graph import IntegerGraph, IntegerOperation
+from concord.integer.operations import CodeAverage, CodeMean, CodeMovement
 
 _Writer = Callable[[ExactFunction, Any], None]
 
 
-#: By the class of an operation.
+#: Operations with loops of their own.
 _WRITERS: dict[type, _Writer] = {
     CodeAverage: write_average,
-    CodeFloats: write_floats,
-    CodeMaximum: write_maximum,
-    CodeMean: write_mean,
-    CodeMatMul: write_product_of_two,
+    CodeMean: write_ordered_mean,
     CodeMovement: write_movement,
-    CodePairTable: write_pair_table,
-    CodeProduct: write_product,
-    CodeSoftmax: write_softmax,
-    CodeSum: write_sum,
-    CodeTable: write_table,
-    FixedPointMean: write_fixed_point_mean,
-    FixedPointProduct: write_fixed_point_product,
-    FixedPointSoftmax: write_fixed_point_softmax,
-    FixedPointSum: write_fixed_point_sum,
-    IntegerAverage: write_integer_average,
-    IntegerConvolution: write_convolution,
-    IntegerMatMul: write_matmul,
-    InterpolatedSoftmax: write_interpolated_softmax,
-    NumberSoftmax: write_softmax,
-    NumbersOfCodes: write_numbers,
-    CodesOfNumbers: write_codes,
-    TabledNumbers: write_tabled_numbers,
-    WeightedPair: write_weighted_pair,
-    WideDifference: write_wide_pair,
-    WideProduct: write_wide_pair,
-    WideSum: write_wide_pair,
-    WindowSums: write_window_sums,
 }
 
 
@@ -101,7 +32,7 @@ def check_operations(graph: IntegerGraph) -> None:
     """``ValueError`` with all kinds of operations that have no form in C, and the first of each."""
     refused: dict[str, list[str]] = {}
     for operation in graph.operations:
-        if type(operation) not in {*_WRITERS, CodeConstant}:
+        if not ArrayLowering.has(operation):
             refused.setdefault(type(operation).__name__, []).append(operation.name)
     if refused:
         kinds = [
@@ -110,10 +41,25 @@ def check_operations(graph: IntegerGraph) -> None:
         raise ValueError(f"{graph.name} must have operations with a form in C, not {', '.join(kinds)}")
 
 
-def write_operation(function: ExactFunction) -> None:
-    """Write the statements of a function; those of windows have the channels in the second axis."""
+def write_operation(function: ExactFunction, plan: ExactPlan) -> None:
+    """Write the statements of a function: those of its operation, or the loops of its arithmetic on arrays."""
     operation = function.operation
-    if isinstance(operation, IntegerConvolution | CodeWindows) and operation.last:
-        function.sources = [source.channels_first for source in function.sources]
-        function.result = function.result.channels_first
-    _WRITERS[type(operation)](function, operation)
+    if type(operation) in _WRITERS and not _is_integer_mean(operation, function.sources[0].shape):
+        _WRITERS[type(operation)](function, operation)
+        return
+    shapes = {name: tensor.shape for name, tensor in plan.tensors.items()}
+    sources: list[Array] = [
+        element_of(f"x{k}", tensor.shape, tensor.places, tensor.scheme.low, tensor.scheme.high,
+                   real=plan.graph.is_wide(name))
+        for k, (name, tensor) in enumerate(zip(operation.inputs, function.sources, strict=True))
+    ]  # fmt: skip
+    made = ArrayLowering(CWriter(function), plan.graph, shapes).write(operation, sources)
+    assert isinstance(made, Expression)
+    store(function, made)
+
+
+def _is_integer_mean(operation: IntegerOperation, shape: tuple[int, ...]) -> bool:
+    """True if an operation is a mean of which an integer kernel adds up the codes of a tensor of that shape."""
+    if isinstance(operation, CodeAverage):
+        return operation.is_mean(shape)
+    return isinstance(operation, CodeMean) and not operation.order

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from concord.derive.c.views import Affine, affine
-from concord.derive.c_exact.tensors import CodeTensor
 from concord.integer.float32 import Integers
 
 
@@ -51,24 +48,10 @@ class CommonLoops:
         places = [Affine(pattern.offset, tuple(rows)) for pattern, rows in zip(steps, strides, strict=True)]
         return cls(tuple(sizes), tuple(places))
 
-    @classmethod
-    def through(cls, tensors: Sequence[CodeTensor], result: CodeTensor) -> CommonLoops:
-        """Through the result in the order of memory, and through what is broadcast to it."""
-        arrays = [np.broadcast_to(tensor.places, result.shape) for tensor in (*tensors, result)]
-        return cls.of([array.transpose(result.order) for array in arrays])
-
     @property
     def variables(self) -> tuple[str, ...]:
         """Variables of the loops."""
         return tuple(f"i{k}" for k in range(len(self.sizes)))
-
-    def element(self, number: int, name: str) -> str:
-        """The element of an array."""
-        return f"{name}[{self.places[number].text(self.variables)}]"
-
-    def offsets(self, zeros: Sequence[int]) -> list[str]:
-        """Codes of the sources ``x0``, ``x1`` and so on less their zero points, as factors."""
-        return [f"({minus(self.element(k, f'x{k}'), zero)})" for k, zero in enumerate(zeros)]
 
 
 def sum_text(terms: Sequence[str]) -> str:

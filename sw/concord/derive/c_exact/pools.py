@@ -1,131 +1,26 @@
-"""Pools and softmax in C."""
+"""Means in C whose numbers are added up in binary32."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from math import prod
 
 import numpy as np
 
-from concord.derive.c.unit import CodeLines
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
-from concord.derive.c_exact.requantise import FixedPointFactor, channel_codes, factor_number
-from concord.derive.c_exact.rounding import CodeRounding, SumRange, binary32_literal
-from concord.derive.c_exact.windows import WindowAxis, window_axes
-from concord.integer.exact_sums import reach_of
-from concord.integer.float32 import Binary32, Integers
-from concord.integer.npu.operations import WindowSums
-from concord.integer.operations import (
-    CodeAverage,
-    CodeMaximum,
-    CodeMean,
-    CodeSoftmax,
-    CodeWindows,
-    IntegerAverage,
-    powers_of_softmax,
-)
-from concord.integer.requantise import Requantiser
-from concord.integer.softmaxes import NumberSoftmax
+from concord.derive.c_exact.rounding import binary32_literal
+from concord.derive.c_exact.windows import check_windows, open_taps, open_windows, window_axes
+from concord.derive.exact.arrays import WindowPlaces
+from concord.integer.float32 import Binary32
+from concord.integer.operations import CodeAverage, CodeMean
 from concord.integer.sum_orders import SUM_ORDERS
-from concord.integer.tflite.operations import (
-    LEAST_16,
-    MOST_16,
-    POWERS_16,
-    RECIPROCALS_16,
-    SUM_BITS,
-    FixedPointMean,
-    FixedPointSoftmax,
-    InterpolatedSoftmax,
-)
 
 
-def _axes(function: ExactFunction, operation: CodeWindows | CodeAverage) -> list[WindowAxis]:
-    """Axes of windows after samples and channels.
-
-    ``ValueError`` if a window is nothing but padding.
-    """
-    (source,), result = function.sources, function.result
-    axes = window_axes(source, result, operation)
-    for axis in axes:
-        begins = np.arange(axis.count)[:, None] * axis.stride - axis.pad
-        places = begins + np.arange(axis.kernel) * axis.dilation
-        if not ((places >= 0) & (places < axis.size)).any(axis=1).all():
-            raise ValueError(f"windows of {operation.name!r} must not be all padding in C")
-    return axes
-
-
-def _places(function: ExactFunction, axes: list[WindowAxis], lines: CodeLines, stack: ExitStack) -> str:
-    """Open loops over samples and windows; the place of a window in the result."""
-    (source,), result = function.sources, function.result
-    stack.enter_context(lines.loop("s", source.shape[0]))
-    steps = [times("s", result.strides[0])]
-    for k, axis in enumerate(axes):
-        stack.enter_context(lines.loop(f"i{k}", axis.count))
-        steps.append(times(f"i{k}", axis.result_step))
-    return sum_text(steps)
-
-
-def _taps(function: ExactFunction, axes: list[WindowAxis], lines: CodeLines, stack: ExitStack) -> None:
-    """Open loops over the elements of a window that are no padding, and ``from``, the one of the first channel."""
-    steps = ["x0", times("s", function.sources[0].strides[0])]
-    for k, axis in enumerate(axes):
-        stack.enter_context(lines.loop(f"k{k}", axis.kernel))
-        lines.add(f"const int32_t j{k} = {axis.at(f'i{k}', f'k{k}')};")
-        if not axis.inside:
-            stack.enter_context(lines.block(f"if (j{k} >= 0 && j{k} < {axis.size})"))
-        steps.append(times(f"j{k}", axis.source_step))
-    lines.add(f"const {function.sources[0].array.kind}_t *const from = {sum_text(steps)};")
-
-
-def write_maximum(function: ExactFunction, operation: CodeMaximum) -> None:
-    """Writes a MaxPool: the greatest code of every window."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    axes = _axes(function, operation)
-    kind, low = result.array.kind, max(source.scheme.low, operation.low)
-    with ExitStack() as stack:
-        place = _places(function, axes, lines, stack)
-        lines.add(f"{kind}_t *const to = y + {place};")
-        to, origin = (f"[{times('c', tensor.strides[1]) or '0'}]" for tensor in (result, source))
-        with lines.loop("c", source.shape[1]):
-            lines.add(f"to{to} = {low};")
-        with ExitStack() as inner:
-            _taps(function, axes, lines, inner)
-            with lines.loop("c", source.shape[1]):
-                lines.add(f"to{to} = from{origin} > to{to} ? from{origin} : to{to};")
-        if operation.high < source.scheme.high:
-            with lines.loop("c", source.shape[1]):
-                lines.add(f"to{to} = to{to} > {operation.high} ? {operation.high} : to{to};")
-
-
-def write_mean(function: ExactFunction, operation: CodeMean) -> None:
-    """The mean of all elements of a channel."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    count = prod(source.shape[2:])
-    if operation.order:
-        _write_ordered_mean(function, operation, count)
-        return
-    bound = count * reach_of(source.scheme, operation.zero_point)
-    codes = channel_codes(function, operation.requantisation(count), bound)
-    loops = CommonLoops.of([source.places[:1, :1].reshape(source.shape[2:])])
-    with lines.loop("s", source.shape[0]), lines.loop("c", source.shape[1]):
-        lines.add(f"{codes.range.kind}_t sum = 0;")
-        with lines.loops(loops.variables, loops.sizes):
-            steps = [
-                times("s", source.strides[0]),
-                times("c", source.strides[1]),
-                loops.places[0].text(loops.variables),
-            ]
-            lines.add(f"sum += {minus(f'x0[{sum_text(steps)}]', operation.zero_point)};")
-        before, code = codes.of_sum("sum")
-        to = sum_text([times("s", result.strides[0]), times("c", result.strides[1])])
-        lines.add(*before, f"y[{to}] = {code};")
-
-
-def _write_ordered_mean(function: ExactFunction, operation: CodeMean, count: int) -> None:
+def write_ordered_mean(function: ExactFunction, operation: CodeMean) -> None:
     """The mean of all elements of a channel, whose numbers are added up in binary32."""
     (source,), result, lines = function.sources, function.result, function.lines
+    count = prod(source.shape[2:])
     loops = CommonLoops.of([source.places[:1, :1].reshape(source.shape[2:])])
     sums = _OrderedSum(function, operation, count)
     with lines.loop("s", source.shape[0]), lines.loop("c", source.shape[1]):
@@ -200,199 +95,20 @@ class _OrderedSum:
         ]
 
 
-def write_fixed_point_mean(function: ExactFunction, operation: FixedPointMean) -> None:
-    """The mean along some axes."""
-    _write_totals(function, operation.axes, operation.zero_point, operation.requantisation)
-
-
-def _write_totals(function: ExactFunction, axes: Sequence[int], zero_point: int, how: Requantiser) -> None:
-    """Codes of sums along some axes."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    count = prod(source.shape[axis] for axis in axes)
-    codes = channel_codes(function, how, count * reach_of(source.scheme, zero_point))
-    kept = [axis for axis in range(len(source.shape)) if axis not in axes]
-    places = source.places.transpose(*kept, *axes)
-    places = places.reshape(*places.shape[: len(kept)], count)
-    outer = CommonLoops.of([places[..., 0], result.places.reshape(places.shape[:-1])])
-    taps = source.places[tuple(slice(None) if axis in axes else 0 for axis in range(len(source.shape)))]
-    inner = CommonLoops.of([taps])
-    variables = [f"k{k}" for k in range(len(inner.sizes))]
-    with lines.loops(outer.variables, outer.sizes):
-        lines.add(f"{codes.range.kind}_t sum = 0;")
-        with lines.loops(variables, inner.sizes):
-            place = sum_text([outer.places[0].text(outer.variables), inner.places[0].text(variables)])
-            lines.add(f"sum += {minus(f'x0[{place}]', zero_point)};")
-        before, code = codes.of_sum("sum")
-        lines.add(*before, f"{outer.element(1, 'y')} = {code};")
-
-
-def write_window_sums(function: ExactFunction, operation: WindowSums) -> None:
-    """Sums over windows with the factors of an NPU, one for each place where some windows have padding."""
-    (source,), lines, how = function.sources, function.lines, operation.requantisation
-    counts = how.factor.shape[1:]
-    if prod(counts) == 1 and not any(operation.pads):
-        rank = len(source.shape)
-        _write_totals(function, range(1, rank - 1) if operation.last else range(2, rank), operation.zero_point, how)
-        return
-    if operation.last:
-        function.sources, function.result = [source.channels_first], function.result.channels_first
-        (source,) = function.sources
-    axes = window_axes(source, function.result, operation)
-    known = SumRange(operation.largest_sum, how.limits)
-    function.overflows |= not known.fits
-    rounding = function.rounding(how.zero_point, how.low, how.high)
-    at = sum_text([times(f"i{k}", prod(counts[k + 1 :])) for k in range(len(counts))])
-    factors = f"{function.table(how.factor, 'int32', 'factors')}[{at}]"
-    fraction, whole = (int(values.flat[0]) for values in (how.fraction, how.whole))  # there is no bias
-    with ExitStack() as stack:
-        place = _places(function, axes, lines, stack)
-        with lines.loop("c", source.shape[1]):
-            lines.add(f"{known.kind}_t sum = 0;")
-            with ExitStack() as inner:
-                _taps(function, axes, lines, inner)
-                code = f"from[{times('c', source.strides[1]) or '0'}]"
-                lines.add(f"sum += {minus(code, operation.zero_point)};")
-            number = f"{factor_number(known.fitted('sum'), factors, str(fraction), how.shift)} + {whole}"
-            code = rounding.of_number(number if whole else number.removesuffix(" + 0"))
-            lines.add(f"y[{sum_text([place, times('c', function.result.strides[1])])}] = {code};")
-
-
-def write_integer_average(function: ExactFunction, operation: IntegerAverage) -> None:
-    """The mean of the codes of each window."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    axes = _axes(function, operation)
-    scheme, kind = source.scheme, result.array.kind
-    known = SumRange(prod(operation.kernel) * max(abs(scheme.low), abs(scheme.high)))
-    with ExitStack() as stack:
-        place = _places(function, axes, lines, stack)
-        with lines.loop("c", source.shape[1]):
-            lines.add(f"{known.kind}_t sum = 0;", "int32_t count = 0;")
-            with ExitStack() as inner:
-                _taps(function, axes, lines, inner)
-                lines.add(f"sum += from[{times('c', source.strides[1]) or '0'}];", "++count;")
-            mean = "(sum < 0 ? sum - count / 2 : sum + count / 2) / count"
-            to = sum_text([place, times("c", result.strides[1])])
-            lines.add(f"y[{to}] = ({kind}_t)limited({mean}, {operation.low}, {operation.high});")
-
-
 def write_average(function: ExactFunction, operation: CodeAverage) -> None:
     """Writes an AveragePool: numbers of codes are added up with roundings."""
     (source,), result, lines = function.sources, function.result, function.lines
-    if operation.is_mean(source.shape):
-        write_mean(function, operation)
-        return
-    axes, sums = _axes(function, operation), _OrderedSum(function, operation, prod(operation.kernel))
+    sums = _OrderedSum(function, operation, prod(operation.kernel))
+    window = WindowPlaces.of(operation)
+    axes = window_axes(source.shape, result.shape, window, source.strides, result.strides)
+    check_windows(axes, operation.name)
     with ExitStack() as stack:
-        place = _places(function, axes, lines, stack)
+        place = open_windows(lines, stack, axes, source.shape[0], result.strides[0])
         with lines.loop("c", source.shape[1]):
             lines.add(*sums.begin())
             with ExitStack() as inner:
-                _taps(function, axes, lines, inner)
+                open_taps(lines, inner, axes, source.array.kind, source.strides[0])
                 lines.add(*sums.take(f"from[{times('c', source.strides[1]) or '0'}]"))
             if operation.padding_counts:
                 lines.add(f"count = {prod(operation.kernel)};")
             lines.add(*sums.end(sum_text([place, times("c", result.strides[1])]), operation.in_front))
-
-
-@contextmanager
-def _softmax_rows(function: ExactFunction, tensors: list[Integers]) -> Iterator[tuple[int, str, str]]:
-    """A loop over rows, of which ``tensors`` are the places ``[..., elements]``: their greatest codes.
-
-    Yields how many elements there are, and those of the source and of the result in a loop over ``k``.
-    """
-    (source,), result, lines = function.sources, function.result, function.lines
-    count = tensors[0].shape[-1]
-    outer = CommonLoops.of([places[..., 0] for places in tensors])
-    first = (0,) * (tensors[0].ndim - 1)
-    loops = CommonLoops.of([places[first] - places[first].flat[0] for places in tensors])
-    with lines.loops(outer.variables, outer.sizes):
-        lines.add(
-            f"const {source.array.kind}_t *const from = x0 + {outer.places[0].text(outer.variables)};",
-            f"{result.array.kind}_t *const to = y + {outer.places[1].text(outer.variables)};",
-            f"int32_t greatest = {source.scheme.low};",
-        )
-        code, made = (places.text(("k",) if loops.sizes else ()) for places in loops.places)
-        with lines.loop("k", count):
-            lines.add(f"greatest = from[{code}] > greatest ? from[{code}] : greatest;")
-        yield count, f"from[{code}]", f"to[{made}]"
-
-
-def write_softmax(function: ExactFunction, operation: CodeSoftmax | NumberSoftmax) -> None:
-    """Softmax: powers from a table, over their sum."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    axis = operation.axis % len(source.shape)
-    tensors = [source.places, result.places]
-    if operation.flattened:
-        tensors = [places.reshape(*source.shape[:axis], -1) for places in tensors]
-    else:
-        tensors = [np.moveaxis(places, axis, -1) for places in tensors]
-    if isinstance(operation, NumberSoftmax):
-        numbers, factor = operation.powers, binary32_literal(Binary32.of(operation.step))
-        steps = f"binary32_quotient(binary32_quotient({{power}}, sum), {factor})"
-    else:
-        numbers = powers_of_softmax(operation.scale, tensors[0].shape[-1])
-        factor = binary32_literal(Binary32.of(operation.steps))
-        steps = f"binary32_quotient(binary32_product({{power}}, {factor}), sum)"
-    powers = function.table(numbers.view(np.uint32), "uint32", "powers")
-    rounding = function.rounding(operation.zero_point, operation.low, operation.high)
-    with _softmax_rows(function, tensors) as (count, code, made):
-        power = f"binary32_of_bits({powers}[{code} - greatest + {len(numbers) - 1}])"
-        lines.add("binary32 sum = {0, 0};")
-        with lines.loop("k", count):
-            lines.add(f"sum = binary32_sum(sum, {power});")
-        with lines.loop("k", count):
-            lines.add(
-                f"const binary32 share = {steps.replace('{power}', power)};",
-                f"{made} = {rounding.of_binary32('share')};",
-            )
-
-
-def write_fixed_point_softmax(function: ExactFunction, operation: FixedPointSoftmax) -> None:
-    """Softmax: powers from a table, and a reciprocal of their sum."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    powers = function.table(operation.powers, "int32", "powers")
-    rounding = CodeRounding(operation.low, operation.low, operation.high, result.array.kind)
-    known = SumRange(source.shape[-1] << 31 - SUM_BITS)
-    function.overflows |= not known.fits
-    with _softmax_rows(function, [source.places, result.places]) as (count, code, made):
-        power = f"{powers}[{code} - greatest + {len(operation.powers) - 1}]"
-        lines.add(f"{known.kind}_t sum = 0;")
-        with lines.loop("k", count):
-            lines.add(f"sum += divided({power}, {SUM_BITS});")
-        lines.add(
-            f"const int32_t total = {known.fitted('sum')}, bits = length_of(total);",
-            "const int32_t share = reciprocal(total, bits);",
-        )
-        with lines.loop("k", count):
-            steps = f"divided(high_product(share, {power}), bits + {SUM_BITS - 1 - operation.bits})"
-            lines.add(f"{made} = {rounding.of_number(steps)};")
-
-
-def write_interpolated_softmax(function: ExactFunction, operation: InterpolatedSoftmax) -> None:
-    """Softmax of codes of 16 bits: powers, which the result has first, and the reciprocal of their sum, from tables."""
-    (source,), result, lines = function.sources, function.result, function.lines
-    powers, reciprocals = (
-        function.table(values, "int16", word)
-        for values, word in ((POWERS_16, "powers"), (RECIPROCALS_16, "reciprocals"))
-    )
-    rounding = CodeRounding(0, 0, MOST_16, result.array.kind)
-    scaled = FixedPointFactor(function, operation.scale, source.scheme.high - source.scheme.low).times("difference")
-    known = SumRange(source.shape[-1] << 15)
-    function.overflows |= not known.fits
-    with _softmax_rows(function, [source.places, result.places]) as (count, code, made):
-        lines.add(f"{known.kind}_t sum = 0;")
-        with lines.loop("k", count):
-            lines.add(
-                f"const int32_t difference = {code} - greatest;",
-                f"const int32_t place = limited({scaled} + {MOST_16}, {LEAST_16}, {MOST_16});",
-                f"{made} = ({result.array.kind}_t)interpolated({powers}, place);",
-                f"sum += {made};",
-            )
-        lines.add(
-            f"const int32_t total = {known.fitted('sum')}, down = length_of(total) - 1;",
-            "const int64_t mantissa = shifted_down(((int64_t)total << (30 - down)) + (1 << 13), 14) - (3 << 15);",
-            f"const int32_t share = interpolated({reciprocals}, limited(mantissa, {LEAST_16}, {MOST_16}));",
-        )
-        with lines.loop("k", count):
-            steps = f"rounded_product({made}, share, down)"
-            lines.add(f"{made} = {rounding.of_number(steps)};")

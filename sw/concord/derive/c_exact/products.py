@@ -5,7 +5,7 @@ Rows have codes less their zero point, so padding is 0. Depthwise convolutions a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import prod
@@ -13,16 +13,17 @@ from math import prod
 import numpy as np
 
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.places import CommonLoops, minus, sum_text, times
-from concord.derive.c_exact.requantise import channel_codes
-from concord.derive.c_exact.windows import WindowAxis, window_axes
+from concord.derive.c_exact.places import sum_text, times
+from concord.derive.c_exact.statements import kind_of
+from concord.derive.c_exact.windows import WindowAxis
 from concord.integer.float32 import Integers
-from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul, WeightedSums
 
 #: Rows that are multiplied at once: of windows, or of weights if there is one window.
 ROWS = 4
 #: Products that vector instructions take at once; longer rows are multiples of it.
 _LANES = 8
+_OfSum = Callable[[str], tuple[list[str], str]]
+_WEIGHT_KINDS = ("int8", "int16", "int32", "int64")
 #: Four sums: of rows ``a`` to ``d``, which follow each other, each with the row ``x``.
 _SUMS = """/* Sums of products of four rows, each with the same other one. */
 static inline void {name}(
@@ -100,80 +101,48 @@ def _goes_on(outer: WindowAxis, axis: WindowAxis) -> bool:
     return outer.source_step == axis.count * axis.source_step and outer.result_step == axis.count * axis.result_step
 
 
-def write_matmul(function: ExactFunction, operation: IntegerMatMul) -> None:
-    """Rows times a matrix."""
-    (source,), result = function.sources, function.result
-    axes = tuple(
-        WindowAxis(size, size, 1, 1, 1, 0, *steps)
-        for size, *steps in zip(source.shape[:-1], source.strides, result.strides, strict=False)
-    )
-    shape = ProductShape(axes, source.shape[-1], source.strides[-1], result.strides[-1]).simplified()
-    _ProductWriter(function, operation, shape, 1, operation.weight.T).write()
+class ProductWriter:
+    """Writes the statements of one product.
 
-
-def write_convolution(function: ExactFunction, operation: IntegerConvolution) -> None:
-    """A convolution; the samples are an axis like others."""
-    (source,), result = function.sources, function.result
-    axes = [WindowAxis(source.shape[0], source.shape[0], 1, 1, 1, 0, source.strides[0], result.strides[0])]
-    axes += window_axes(source, result, operation)
-    inner = operation.weight.shape[1]
-    shape = ProductShape(tuple(axes), inner, source.strides[1], result.strides[1]).simplified()
-    rows = np.moveaxis(operation.weight, 1, -1).reshape(len(operation.weight), -1)
-    _ProductWriter(function, operation, shape, operation.groups, rows).write()
-
-
-def write_product_of_two(function: ExactFunction, operation: CodeMatMul) -> None:
-    """Matrices of codes times others."""
-    lines, result = function.lines, function.result
-    rows, columns = (source.places for source in function.sources)
-    outer = CommonLoops.of(
-        [np.broadcast_to(places, result.shape) for places in (rows[..., :1], columns[..., :1, :], result.places)]
-    )
-    first_row, first_column = (places.reshape(-1, *places.shape[-2:])[0] for places in (rows, columns))
-    inner = CommonLoops.of([first_row[0] - first_row[0, 0], first_column[:, 0] - first_column[0, 0]])
-    codes = channel_codes(function, operation.requantisation, operation.largest)
-    with lines.loops(outer.variables, outer.sizes):
-        lines.add(f"{codes.range.kind}_t sum = 0;")
-        steps = [places.text(outer.variables) for places in outer.places]
-        with lines.loops(("k",) * len(inner.sizes), inner.sizes):
-            terms = [places.text(("k",) * len(inner.sizes)) for places in inner.places]
-            factors = [
-                f"({codes.range.kind}_t)({minus(f'x{k}[{sum_text([step, term])}]', zero)})"
-                for k, (step, term, zero) in enumerate(zip(steps, terms, operation.zeros, strict=False))
-            ]
-            lines.add(f"sum += {' * '.join(factors)};")
-        before, code = codes.of_sum("sum")
-        lines.add(*before, f"y[{steps[2]}] = {code};")
-
-
-class _ProductWriter:
-    """Writes the function of one product."""
+    Parameters
+    ----------
+    function : ExactFunction
+    shape : ProductShape
+    groups : int
+    weights : array of int64
+        ``[channels, elements of a row]``.
+    kinds : tuple of str
+        Types of the sums and of the elements of rows, without ``_t``.
+    of_element : callable
+        The text of an element of a row, by that of the element of the source.
+    of_sum : callable
+        Statements in front, and the text of the code of a sum of the channel ``c``.
+    """
 
     def __init__(
-        self, function: ExactFunction, operation: WeightedSums, shape: ProductShape, groups: int, weights: Integers
+        self,
+        function: ExactFunction,
+        shape: ProductShape,
+        groups: int,
+        weights: Integers,
+        kinds: tuple[str, str],
+        of_element: Callable[[str], str],
+        of_sum: _OfSum,
     ):
-        self.function, self.operation, self.shape, self.groups = function, operation, shape, groups
+        self.function, self.shape, self.groups = function, shape, groups
         self.lines, self.channels = function.lines, len(weights)
-        source = function.sources[0].scheme
-        self.row_kind = _kind_of(np.array([source.low, source.high]) - operation.zero_point, ("int16", "int32"))
-        self._weights = weights
-        self._weight_kind = _kind_of(weights)
-        bias = operation.bias
-        self._bias = function.weights(bias, _kind_of(bias, ("int32", "int64")), "bias") if bias.any() else None
-        self.codes = channel_codes(function, operation.requantisation, operation.largest_sum)
-        self.range = self.codes.range
+        self.sum_kind, self.row_kind = kinds
+        self._weights, self._weight_kind = weights, kind_of(weights, _WEIGHT_KINDS)
+        self._of_element, self._code = of_element, of_sum
 
-    def write(self) -> None:
+    def write(self, start: str, of_begun: _OfSum) -> None:
+        """Write them; where sums may begin with ``start`` of the channel ``c``, ``of_begun`` is ``of_sum`` of these."""
         shape = self.shape
         depthwise = self.groups > 1 and shape.inner == 1 and self.channels == self.groups
-        if depthwise and self.range.kind == "int32" and shape.inner_step == shape.channel_step == 1:
-            self._depthwise()
+        if depthwise and self.sum_kind == "int32" and shape.inner_step == shape.channel_step == 1:
+            self._depthwise(start, of_begun)
         else:
             self._rows()
-
-    def _code(self, total: str) -> tuple[list[str], str]:
-        """Statements in front, and the code of a sum of the channel ``c``."""
-        return self.codes.of_sum(f"{total} + {self._bias}[c]" if self._bias else total)
 
     # ---- Rows of windows.
 
@@ -187,7 +156,7 @@ class _ProductWriter:
         kinds = (self.row_kind, self._weight_kind) if several else (self._weight_kind, self.row_kind)
         sums = self._sum_function(*kinds)
         per_group = self.channels // self.groups
-        lines.add(f"{self.range.kind}_t sums[{ROWS}];")
+        lines.add(f"{self.sum_kind}_t sums[{ROWS}];")
         with ExitStack() as stack:
             if self.groups > 1:
                 stack.enter_context(lines.loop("g", self.groups))
@@ -243,7 +212,7 @@ class _ProductWriter:
             with lines.block("else"), lines.block("for (int32_t q = 0; q < n; ++q)"):
                 lines.add("sums[q] = 0;")
                 with lines.loop("k", shape.row):
-                    factor = f"({self.range.kind}_t)rows[k]"
+                    factor = f"({self.sum_kind}_t)rows[k]"
                     lines.add(f"sums[q] += {factor} * {weights}[(m + q) * {shape.row} + k];")
             with lines.block("for (int32_t q = 0; q < n; ++q)"):
                 lines.add("const int32_t c = m + q;")
@@ -252,7 +221,7 @@ class _ProductWriter:
 
     def _sum_function(self, rows: str, single: str) -> str:
         """The name of the function that adds up four sums; it is written if it is not there yet."""
-        total = self.range.kind
+        total = self.sum_kind
         name = f"four_sums_{rows}_{single}_{total}"
 
         def factor(kind: str) -> str:
@@ -324,12 +293,12 @@ class _ProductWriter:
         lines = self.lines
         with lines.loop("e", count):
             code = f"x0[{sum_text([*terms, times('e', step)])}]"
-            lines.add(f"row[e] = ({self.row_kind}_t)({minus(code, self.operation.zero_point)});")
+            lines.add(f"row[e] = ({self.row_kind}_t)({self._of_element(code)});")
         lines.add(f"row += {count};")
 
     # ---- Depthwise.
 
-    def _depthwise(self) -> None:
+    def _depthwise(self, start: str, of_begun: _OfSum) -> None:
         """All channels of a place at once."""
         shape, lines, function = self.shape, self.lines, self.function
         weights = function.weights(self._weights.T, self._weight_kind, "weights")
@@ -337,7 +306,7 @@ class _ProductWriter:
         variables = [f"i{k}" for k in range(len(shape.axes))]
         with lines.loops(variables, [axis.count for axis in shape.axes]):
             with lines.loop("c", self.channels):
-                lines.add(f"sums[c] = {self._bias}[c];" if self._bias else "sums[c] = 0;")
+                lines.add(f"sums[c] = {start};")
             with ExitStack() as stack:
                 terms, tap = [], "0"
                 for k, axis in enumerate(shape.axes):
@@ -353,15 +322,13 @@ class _ProductWriter:
                     f"const {self._weight_kind}_t *const weight = {weights} + {times(f'({tap})', self.channels)};",
                 )
                 with lines.loop("c", self.channels):
-                    code = f"({self.row_kind}_t)({minus('from[c]', self.operation.zero_point)})"
+                    code = f"({self.row_kind}_t)({self._of_element('from[c]')})"
                     narrow = "(int16_t)" if self._weight_kind == "int8" else ""
                     lines.add(f"sums[c] += {code} * {narrow}weight[c];")
             steps = [times(name, axis.result_step) for name, axis in zip(variables, shape.axes, strict=True)]
-            bias, self._bias = self._bias, None
             with lines.loop("c", self.channels):
-                before, code = self._code("sums[c]")
+                before, code = of_begun("sums[c]")
                 lines.add(*before, f"y[{sum_text([*steps, 'c'])}] = {code};")
-            self._bias = bias
 
 
 def _common_step(axes: Sequence[WindowAxis]) -> int | None:
@@ -371,9 +338,3 @@ def _common_step(axes: Sequence[WindowAxis]) -> int | None:
         if axis.count > 1 and axis.result_step != step * prod(inner.count for inner in axes[k + 1 :]):
             return None
     return step
-
-
-def _kind_of(values: Integers, kinds: Sequence[str] = ("int8", "int16", "int32", "int64")) -> str:
-    """The smallest type of integers that holds them, without ``_t``."""
-    low, high = int(values.min(initial=0)), int(values.max(initial=0))
-    return next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)

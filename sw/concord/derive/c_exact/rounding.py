@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concord.integer.exact_sums import EXACT_UP_TO
 from concord.integer.float32 import MANTISSA_BITS, Binary32, Integers
-from concord.integer.requantise import ACCUMULATOR
 
 #: Shifts that a number of 62 bits is rounded by.
 SHIFTS = (1, 62)
@@ -75,10 +73,6 @@ class CodeRounding:
         """Limits in front of the zero point, as arguments."""
         return f"{self.low - self.zero_point}, {self.high - self.zero_point}"
 
-    def of_product(self, product: str, shift: str) -> str:
-        """The code of an exact number ``product / 2**shift``, which binary32 rounds first."""
-        return self.of_integer(f"requantised({product}, {shift}, {self.near}, {self.ends})")
-
     def of_binary32(self, number: str) -> str:
         """The code of a number of the type ``binary32``."""
         return self.of_number(f"binary32_integer({number})")
@@ -92,51 +86,6 @@ class CodeRounding:
         if not self.zero_point:
             return f"({self.kind}_t){limited}"
         return f"({self.kind}_t)({limited} {'+' if self.zero_point > 0 else '-'} {abs(self.zero_point)})"
-
-
-@dataclass(frozen=True)
-class SumRange:
-    """Range of accumulators.
-
-    Parameters
-    ----------
-    bound : int
-        Upper bound of their magnitude.
-    limits : pair of int
-        Least and greatest one that is taken.
-    """
-
-    bound: int
-    limits: tuple[int, int] = ACCUMULATOR
-
-    @property
-    def fits(self) -> bool:
-        """True if no accumulator is too large."""
-        return self.bound <= self.limits[1]
-
-    @property
-    def kind(self) -> str:
-        """The type in which they are added up, without ``_t``."""
-        return "int32" if self.bound <= ACCUMULATOR[1] else "int64"
-
-    @property
-    def total_kind(self) -> str:
-        """The type of those that are not too large, without ``_t``."""
-        return self.kind if self.limits[1] > ACCUMULATOR[1] else "int32"
-
-    def fitted(self, total: str) -> str:
-        """A sum that is not too large; ``raised`` is set if it was."""
-        if self.fits:
-            return total
-        if self.limits == ACCUMULATOR:
-            return f"fitted({total}, &raised)"
-        least, most = self.limits
-        limited = f"fitted_between({total}, INT64_C({least}), INT64_C({most}), &raised)"
-        return limited if self.total_kind == "int64" else f"(int32_t){limited}"
-
-    def in_binary32(self, total: str) -> str:
-        """A sum of 32 bits as binary32 has it, in 64 bits."""
-        return f"(int64_t){total}" if self.bound <= EXACT_UP_TO[np.float32] else f"with_24_bits({total})"
 
 
 def binary32_literal(number: Binary32) -> str:

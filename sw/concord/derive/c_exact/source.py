@@ -99,7 +99,7 @@ class _ExactWriter:
         operation, tensors = self.plan.steps[step], self.plan.tensors
         sources = [tensors[name] for name in operation.inputs]
         function = ExactFunction(self.unit, operation, step, sources, tensors[operation.output])
-        write_operation(function)
+        write_operation(function, self.plan)
         return function
 
     def _text(self, function: ExactFunction) -> str:

@@ -101,15 +101,6 @@ class CodeTensor:
         return np.transpose(np.arange(self.size).reshape(self.stored), np.argsort(self.order))
 
     @property
-    def channels_first(self) -> CodeTensor:
-        """The tensor with its last axis as the second one, and its elements in the same places."""
-        rank = len(self.shape)
-        axes = (0, rank - 1, *range(1, rank - 1))
-        return replace(
-            self, shape=tuple(self.shape[k] for k in axes), order=tuple(axes.index(axis) for axis in self.order)
-        )
-
-    @property
     def strides(self) -> tuple[int, ...]:
         """Elements between neighbours along each axis."""
         steps = [0] * len(self.shape)

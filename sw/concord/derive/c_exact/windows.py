@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
-from concord.derive.c_exact.places import minus, sum_text
-from concord.derive.c_exact.tensors import CodeTensor
-from concord.integer.npu.operations import WindowSums
-from concord.integer.operations import CodeAverage, CodeWindows
-from concord.integer.weighted_sums import IntegerConvolution
+import numpy as np
+
+from concord.derive.c.unit import CodeLines
+from concord.derive.c_exact.places import minus, sum_text, times
+from concord.derive.exact.arrays import WindowPlaces
 
 
 @dataclass(frozen=True)
@@ -53,21 +55,58 @@ class WindowAxis:
 
 
 def window_axes(
-    source: CodeTensor,
-    result: CodeTensor,
-    operation: IntegerConvolution | CodeWindows | CodeAverage | WindowSums,
+    shape: Sequence[int],
+    counts: Sequence[int],
+    window: WindowPlaces,
+    source_steps: Sequence[int],
+    result_steps: Sequence[int],
 ) -> list[WindowAxis]:
-    """The axes of the windows of an operation, which come after samples and channels."""
-    return [
-        WindowAxis(result.shape[k], source.shape[k], size, stride, dilation, pad, source.strides[k], result.strides[k])
-        for k, (size, stride, dilation, pad) in enumerate(
-            zip(
-                operation.kernel,
-                operation.strides,
-                operation.dilations,
-                operation.pads[: len(operation.kernel)],
-                strict=True,
-            ),
-            2,
-        )
-    ]
+    """The axes of windows, which come after samples and channels.
+
+    Parameters
+    ----------
+    shape, counts : sequences of int
+        Elements of the source, and windows, along each axis of ``[samples, channels, ...]``.
+    window : WindowPlaces
+    source_steps, result_steps : sequences of int
+        Elements of memory between neighbours along each axis.
+    """
+    parts = zip(
+        counts[2:], shape[2:], window.kernel, window.strides, window.dilations, window.pads[: len(window.kernel)],
+        source_steps[2:], result_steps[2:], strict=True,
+    )  # fmt: skip
+    return [WindowAxis(*part) for part in parts]
+
+
+def check_windows(axes: Sequence[WindowAxis], name: str) -> None:
+    """``ValueError`` if a window of the operation of that name is nothing but padding."""
+    for axis in axes:
+        begins = np.arange(axis.count)[:, None] * axis.stride - axis.pad
+        places = begins + np.arange(axis.kernel) * axis.dilation
+        if not ((places >= 0) & (places < axis.size)).any(axis=1).all():
+            raise ValueError(f"windows of {name!r} must not be all padding in C")
+
+
+def open_windows(lines: CodeLines, stack: ExitStack, axes: Sequence[WindowAxis], samples: int, step: int) -> str:
+    """Open loops over samples, ``step`` apart in the result, and over windows; the place of a window in the result."""
+    stack.enter_context(lines.loop("s", samples))
+    steps = [times("s", step)]
+    for k, axis in enumerate(axes):
+        stack.enter_context(lines.loop(f"i{k}", axis.count))
+        steps.append(times(f"i{k}", axis.result_step))
+    return sum_text(steps)
+
+
+def open_taps(lines: CodeLines, stack: ExitStack, axes: Sequence[WindowAxis], kind: str, step: int) -> None:
+    """Open loops over the elements of a window that are no padding, and ``from``, the one of the first channel.
+
+    ``kind`` is the type of the source without ``_t``, and ``step`` the elements between its samples.
+    """
+    steps = ["x0", times("s", step)]
+    for k, axis in enumerate(axes):
+        stack.enter_context(lines.loop(f"k{k}", axis.kernel))
+        lines.add(f"const int32_t j{k} = {axis.at(f'i{k}', f'k{k}')};")
+        if not axis.inside:
+            stack.enter_context(lines.block(f"if (j{k} >= 0 && j{k} < {axis.size})"))
+        steps.append(times(f"j{k}", axis.source_step))
+    lines.add(f"const {kind}_t *const from = {sum_text(steps)};")

@@ -14,14 +14,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.integer.float32 import Integers
+from concord.integer.float32 import Binary32, Integers
 from concord.integer.npu.operations import WindowSums
 from concord.integer.operations import CodeAverage, CodeWindows
-from concord.integer.requantise import ACCUMULATOR_BITS
+from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS
+from concord.integer.tflite.fixed_point import (
+    LEAST,
+    MOST,
+    NEWTON_SLOPE,
+    NEWTON_START,
+    NEWTON_STEPS,
+    FixedPointMultiplier,
+    interpolated,
+)
+from concord.integer.tflite.operations import MOST_16, RECIPROCALS_16, InterpolatedSoftmax
 from concord.integer.weighted_sums import IntegerConvolution
+from concord.spec.widths import limits, needed_width
+
+#: Bits by which an integer is moved down until only its sign is left.
+_SIGN = 62
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Array:
     """A value that a file computes.
 
@@ -61,7 +75,17 @@ class WindowPlaces:
 
 
 class ArrayWriter(ABC):
-    """Writes operations on arrays, each of which gives an array."""
+    """Writes operations on arrays, each of which gives an array.
+
+    Those that are made of others here may be one operation of a library.
+
+    Members
+    -------
+    any_samples : bool
+        Whether what is written takes any number of samples, of which shapes have one; all those of a run otherwise.
+    """
+
+    any_samples = True
 
     @abstractmethod
     def integers(self, values: Any, hint: str) -> Array:
@@ -132,6 +156,115 @@ class ArrayWriter(ABC):
         ValueError
             If files cannot say so.
         """
+
+    def within(self, a: Array, ends: tuple[int, int], bound: int) -> Array:
+        """Accumulators up to ``bound`` in magnitude as they are; an error as the file runs if one is beyond the ends.
+
+        Raises
+        ------
+        ValueError
+            If files cannot say so.
+        """
+        bits = needed_width(ends[1])
+        if ends != limits(bits):
+            raise ValueError(f"accumulators must be at most {ends[1]} in magnitude, and may reach {bound}")
+        return self.in_bits(a, bits)
+
+    def sign(self, a: Array) -> Array:
+        """-1 for a negative integer, else 0."""
+        return self.shifted_right(a, _SIGN)
+
+    def nearest_quotient(self, a: Array, count: Integers) -> Array:
+        """``a / count`` of integers, by positive ones, halves away from zero."""
+        sign = self.add(self.multiply(self.sign(a), self.integers(2, "two")), self.integers(1, "one"))
+        size = self.add(self.multiply(a, sign), self.integers(count // 2, "half"))
+        return self.multiply(self.quotient(size, self.integers(count, "count")), sign)
+
+    def shifted_to_even(self, a: Array, bits: int) -> Array:
+        """``a / 2**bits``, halves to the even integer."""
+        floor, twice = (self.shifted_right(a, bits + more) for more in (0, 1))
+        odd = self.subtract(floor, self.multiply(twice, self.integers(2, "two")))
+        raised = self.add(self.add(a, self.integers((1 << bits - 1) - 1, "half")), odd)
+        return self.shifted_right(raised, bits)
+
+    def high_product(self, a: Array, b: Array) -> Array:
+        """``a * b / 2**31``, halves up."""
+        return self.shifted_right(self.add(self.multiply(a, b), self.integers(1 << 30, "half")), 31)
+
+    def divided(self, a: Array, bits: Integers | int) -> Array:
+        """``a / 2**bits``, halves away from zero."""
+        shift = np.asarray(bits, dtype=np.int64)
+        if not shift.any():
+            return a
+        half, moved = np.int64(1) << shift >> 1, np.int64(shift > 0)
+        below = self.sign(a) if moved.all() else self.multiply(self.sign(a), self.integers(moved, "moved"))
+        return self.shifted_right(self.add(self.add(a, self.integers(half, "half")), below), shift)
+
+    def fixed_point_product(self, a: Array, multiplier: Integers, down: Integers) -> Array:
+        """``a * multiplier / 2**(31 + down)``, rounded twice: to an integer in front of the shift, and after it."""
+        return self.divided(self.high_product(a, self.integers(multiplier, "multiplier")), down)
+
+    def times(self, a: Array, scale: FixedPointMultiplier, bound: int) -> Array:
+        """Products of integers up to ``bound`` in magnitude, rounded twice."""
+        up = np.maximum(scale.shift, 0)
+        if up.any():
+            a = self.multiply(a, self.integers(np.int64(1) << up, "unit"))
+        if bound << int(up.max()) > ACCUMULATOR[1]:
+            a = self.in_bits(a)
+        return self.fixed_point_product(a, scale.multiplier, np.maximum(-scale.shift, 0))
+
+    def rounded_product(self, a: Array, factor: Integers, down: Integers) -> Array:
+        """``a * factor / 2**down``, halves up."""
+        product = self.multiply(a, self.integers(factor, "factor"))
+        return self.shifted_right(self.add(product, self.integers(np.int64(1) << down - 1, "half")), down)
+
+    def length_of(self, a: Array, axis: int) -> Array:
+        """Number of bits of integers that are not negative; they have size 1 along the last axis, ``axis``."""
+        powers = self.integers(np.int64(1) << np.arange(31), "powers of two")
+        return self.add(self.total(self.sign(self.subtract(a, powers)), [axis]), self.integers(31, "bits"))
+
+    def reciprocal(self, a: Array, bits: Array) -> Array:
+        """``mantissa`` of :func:`~concord.integer.tflite.fixed_point.reciprocals` of integers of so many bits."""
+        units = np.int64(1) << np.arange(33)
+        half = self.shifted_right(self.multiply(a, self.look_up(units[::-1], bits, 0, "units")), 1)
+        slope = self.high_product(half, self.integers(NEWTON_SLOPE, "slope"))
+        x = self.add(slope, self.integers(NEWTON_START, "start"))
+        for _ in range(NEWTON_STEPS):
+            missing = self.subtract(self.integers(1 << 29, "one"), self.high_product(half, x))
+            step = self.multiply(self.high_product(x, missing), self.integers(4, "four"))
+            x = self.add(x, self.limited(step, LEAST, MOST))
+        return self.limited(self.multiply(x, self.integers(2, "two")), LEAST, MOST)
+
+    def interpolated_powers(self, a: Array, operation: InterpolatedSoftmax) -> Array:
+        """Powers of a softmax of differences of codes of 16 bits."""
+        differences = np.arange(-(1 << 16) + 1, 1)
+        return self.look_up(operation.powers(differences), a, int(differences[0]), "powers")
+
+    def interpolated_reciprocal(self, a: Array, bits: Array) -> Array:
+        """``2**(bits + 14) / a`` nearly, on lines between the values of a table."""
+        mantissa = self.multiply(a, self.look_up((np.int64(1) << np.arange(32))[::-1], bits, 0, "units"))
+        mantissa = self.shifted_right(self.add(mantissa, self.integers(1 << 13, "half")), 14)
+        places = np.arange(1 << 16, (1 << 17) + 1)
+        shares = interpolated(RECIPROCALS_16, np.minimum(places - (3 << 15), MOST_16))
+        return self.look_up(shares, mantissa, int(places[0]), "reciprocals")
+
+    def divided_by_power(self, a: Array, bits: Array, more: int) -> Array:
+        """``a / 2**(bits + more)`` of integers that are not negative, halves up; ``bits`` is 1 to 31."""
+        down = np.int64(1) << np.maximum(np.arange(32) + more, 0)
+        half = self.look_up(down >> 1, bits, 0, "halves")
+        return self.quotient(self.add(a, half), self.look_up(down, bits, 0, "units"))
+
+    def fused_sum(
+        self, parts: tuple[Array, Array], ratios: tuple[np.float32, np.float32], offset: Binary32, name: str
+    ) -> Array:
+        """``fma(a, ratio_a, fma(b, ratio_b, offset))`` of integers; ``name`` is the operation that needs it.
+
+        Raises
+        ------
+        ValueError
+            If files cannot say so.
+        """
+        raise ValueError(f"{name} must have operands whose scales are less than about 2**20 apart")
 
     @abstractmethod
     def matrix_product(self, a: Array, weight: Integers, reach: int) -> Array:

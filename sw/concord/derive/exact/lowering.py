@@ -71,6 +71,12 @@ class ArrayLowering(LoweringParts):
         """
         return self._lowered(operation, codes)
 
+    @classmethod
+    def has(cls, operation: IntegerOperation) -> bool:
+        """True if arrays have the operation."""
+        kinds = cls.__dict__["_lowered"].dispatcher.registry
+        return type(operation) in {*kinds, *FIXED_POINT_RULES, *NPU_RULES}
+
     @singledispatchmethod
     def _lowered(self, operation: IntegerOperation, codes: list[Array]) -> Array:
         rule = FIXED_POINT_RULES.get(type(operation)) or NPU_RULES.get(type(operation))
@@ -92,7 +98,8 @@ class ArrayLowering(LoweringParts):
     @_lowered.register
     def _(self, operation: CodeMatMul, codes: list[Array]) -> Array:
         shapes = [self.shapes[name] for name in operation.inputs]
-        if any(len(shape) < 3 or shape[0] != 1 for shape in shapes) or len(shapes[0]) != len(shapes[1]):
+        alone = all(len(shape) > 2 and shape[0] == 1 for shape in shapes) and len(shapes[0]) == len(shapes[1])
+        if self.writer.any_samples and not alone:
             raise ValueError(f"{operation.name} must multiply matrices of every sample by itself, not {shapes}")
         a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
         return self.codes(operation, self.writer.product_of_two(a, b, operation.largest))
@@ -233,7 +240,9 @@ class ArrayLowering(LoweringParts):
         operands = [self.offset(part, -shift) for part, shift in zip(codes, operation.shifts, strict=False)]
         a, b = reversed(operands) if swapped else operands
         if grid is None:
-            raise ValueError(f"{operation.name} must have operands whose scales are less than about 2**20 apart")
+            ratios = operation.ratios[::-1] if swapped else operation.ratios
+            steps = writer.fused_sum((a, b), ratios, operation.offset(swapped), operation.name)
+            return writer.to_codes(steps, -operation.shifts[2], operation.low, operation.high)
         inner = writer.add(writer.multiply(b, writer.integers(grid.b, "ratio")), writer.integers(grid.c, "offset"))
         rounded = writer.to_integers(writer.to_numbers(inner))
         outer = writer.add(writer.multiply(a, writer.integers(grid.a, "ratio")), rounded)

@@ -28,6 +28,12 @@ static inline int32_t fixed_point_product(int32_t x, int32_t multiplier, int32_t
 }
 
 
+static inline int32_t nearest_quotient(int32_t x, int32_t count) /* x / count, halves away from zero. */
+{
+    return (x < 0 ? x - count / 2 : x + count / 2) / count;
+}
+
+
 /* sum * factor / 2**down, halves up; sum has 48 bits, factor has 16. */
 static inline int64_t rounded_product(int64_t sum, int32_t factor, int32_t down)
 {
@@ -75,8 +81,16 @@ static inline int32_t reciprocal(int32_t value, int32_t bits)
 
 
 /* A function of codes of 16 bits from 513 values: on lines between neighbours, halves up. */
-static inline int32_t interpolated(const int16_t *table, int32_t x)
+static inline int32_t interpolated(int32_t x, const int16_t *table)
 {
     const int32_t place = x + 32768, slope = table[(place >> 7) + 1] - table[place >> 7];
     return table[place >> 7] + (int32_t)shifted_down((int64_t)slope * (place & 127) + 64, 7);
+}
+
+
+/* 2**(bits + 14) / value nearly, of a positive value of so many bits. */
+static inline int32_t interpolated_reciprocal(int32_t value, int32_t bits, const int16_t *table)
+{
+    const int64_t mantissa = shifted_down(((int64_t)value << (31 - bits)) + (1 << 13), 14) - (3 << 15);
+    return interpolated(limited(mantissa, -32768, 32767), table);
 }
