@@ -10,7 +10,7 @@ import pytest
 from concord.emulator.integers import updated
 from concord.golden.integers import IntegerRangeError
 from concord.golden.tensor_registers import TensorRegisters
-from concord.program.chains import Address, Pad, Window
+from concord.program.chains import Address, Pad, VectorPlace, Window
 from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps
 from concord.spec.docs import ROOT
 from concord.spec.isa import Mem
@@ -144,8 +144,8 @@ def page_interval(chain, config):
     elif chain.kind is not IntegerSource.WIDE:
         read = 1
     operand = steps.add or steps.mask or steps.update
-    read += bool(operand) and chain.operand_mem is Mem.NARROW
-    written = chain.planes.count if steps.to_vector and chain.destination_mem is Mem.NARROW else 0
+    read += bool(operand) and chain.operand.mem is Mem.NARROW
+    written = chain.planes.count if steps.to_vector and chain.destination.mem is Mem.NARROW else 0
     if steps.update:
         written = 1
     tiles = (chain.planes.count if steps.to_column else 0) + (n // config.lanes if steps.to_row else 0)
@@ -159,9 +159,9 @@ def test_the_least_interval_is_that_of_the_page():
         on = {name: rng.randrange(2) for name in ("add", "mask", "to_vector", "to_column", "to_row")}
         chain = IntegerChain(
             pc=0, rows=1, cols=rng.randint(1, 3), inner=1, outer=1, kind=rng.choice(list(IntegerSource)),
-            source=Address(0), operand=Address(0), operand_mem=rng.choice(list(Mem)), destination=Address(0),
-            destination_mem=rng.choice(list(Mem)), tiles=Address(0), taps=ProductTaps(digits=rng.randint(1, 5)),
-            window=Window(rng.randint(1, 3), rng.randint(1, 3)), pad=Pad(), columns=Address(0), tile_rows=Address(0),
+            source=Address(0), operand=VectorPlace(rng.choice(list(Mem)), Address(0)),
+            destination=VectorPlace(rng.choice(list(Mem)), Address(0)), tiles=Address(0),
+            taps=ProductTaps(digits=rng.randint(1, 5)), window=Window(rng.randint(1, 3), rng.randint(1, 3)), pad=Pad(), columns=Address(0), tile_rows=Address(0),
             planes=Planes(rng.randint(1, 5)), steps=ChainSteps(interval=1, update=int(rng.random() < 0.2), **on),
         )  # fmt: skip
         want = page_interval(chain, config)

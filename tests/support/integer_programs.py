@@ -12,9 +12,9 @@ import numpy as np
 from concord.emulator import ReferenceMachine
 from concord.emulator.integers import IntegerUnit
 from concord.golden.integers import IntegerRangeError
-from concord.program import Address, Chain, Pad, Trace, Window, trace
+from concord.program import Address, Chain, Pad, Trace, VectorPlace, Window, trace
 from concord.program.builder import ProgramBuilder
-from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
+from concord.program.integers import PLACES, ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
 from concord.program.verify import verify
 from concord.spec import isa
 from concord.spec.config import NpuConfig
@@ -191,7 +191,7 @@ class _Generator:
         exp = rng.choice([126, 127, -20, rng.randint(-100, 120)]) if self.traps else rng.randint(-100, 120)
         coarser = rng.choice([0, 0, rng.randint(0, isa.COARSER_MAX)])
         change = exp - isa.ACCUMULATOR_POINT + coarser - rng.choice([0, 0, rng.randint(-8, 4), rng.randint(0, 40)])
-        distance = rng.randrange(config.wide_depth) - min(chain.operand.base, config.wide_depth)
+        distance = rng.randrange(config.wide_depth) - min(chain.operand.address.base, config.wide_depth)
         return [
             (Op.T_SET, {"z": z, "exp": exp}),
             (Op.T_SET, {"z": x, "exp": max(-128, min(127, change))}),
@@ -218,10 +218,13 @@ class _Generator:
         return IntegerChain(
             pc=0, rows=rows, cols=cols, inner=inner, outer=outer, kind=kind,
             source=self._vectors(counts, config.narrow_depth if kind is not IntegerSource.WIDE else config.wide_depth),
-            operand=self._vectors(counts, config.narrow_depth, apart=update),
-            operand_mem=self._operand_memory(kind, steps),
-            destination=self._vectors(counts, config.narrow_depth, apart=True),
-            destination_mem=Mem.NARROW if planes.count > 1 else Mem(rng.randint(0, 1)),
+            operand=VectorPlace(
+                self._operand_memory(kind, steps), self._vectors(counts, config.narrow_depth, apart=update)
+            ),
+            destination=VectorPlace(
+                Mem.NARROW if planes.count > 1 else Mem(rng.randint(0, 1)),
+                self._vectors(counts, config.narrow_depth, apart=True),
+            ),
             tiles=self._places(counts, config.matrix_depth, [0, 1, config.steps, rng.randint(-9, 9)]),
             taps=taps, window=window, pad=pad,
             columns=self._places(counts, config.matrix_depth * config.lanes, [1, config.native, rng.randint(-9, 40)]),
@@ -322,50 +325,44 @@ class _Generator:
         rng, config = self.rng, self.config
         interval = min(chain.least_interval(config) + rng.choice([0, 0, 0, 1, rng.randint(0, 9)]), 4095)
         object.__setattr__(chain.steps, "interval", interval)
-        window, pad = vars(chain.window), vars(chain.pad)
-        state = [
-            (Op.SET_SHAPE, {"rows": chain.rows, "cols": chain.cols}),
-            (Op.SET_ITERS, {"inner": chain.inner, "outer": chain.outer}),
-            (Op.SET_WINDOW, dict(window)),
-            (Op.SET_PAD, dict(pad)),
-        ]
-        words = [[word] for word in state]
-        source, operand, target = (vars(a) for a in (chain.source, chain.operand, chain.destination))
-        words.append(self._with_register(Op.I_SRC, "addr", source, isa.VECTOR_ADDR_BITS, kind=int(chain.kind)))
-        words.append(self._with_register(Op.I_OPD, "addr", operand, isa.VECTOR_ADDR_BITS, mem=int(chain.operand_mem)))
-        words.append(
-            self._with_register(Op.I_DST, "addr", target, isa.VECTOR_ADDR_BITS, mem=int(chain.destination_mem))
-        )
-        value = rng.choice([0, 0, rng.randint(-9, 9)])
-        register = rng.randint(1, ADDR_REGS - 1) if value else 0
-        taps = (Op.I_TAPS, vars(chain.taps) | {"reg": register})
-        tiles = vars(chain.tiles)
-        matrix = (tiles["base"] - value) % (1 << isa.MATRIX_ADDR_BITS)
-        words.append([*_set(register, value), taps])
-        words.append([(Op.I_MAT, {"matrix": matrix, **_strides(tiles)})])
-        columns, rows = vars(chain.columns), vars(chain.tile_rows)
-        value = -rng.randint(0, 5) if rng.random() < 0.3 else 0
-        value = value or rng.choice([0, min(columns["base"], rows["base"], 1000)])
-        register = rng.randint(1, ADDR_REGS - 1) if value else 0
-        words.append([*_set(register, value), (Op.I_PLANES, vars(chain.planes) | {"reg": register})])
-        words.append([(Op.I_COL, {"first": columns["base"] - value, **_strides(columns)})])
-        words.append([(Op.I_ROW, {"first": rows["base"] - value, **_strides(rows)})])
+        state = {
+            Op.SET_SHAPE: {"rows": chain.rows, "cols": chain.cols},
+            Op.SET_ITERS: {"inner": chain.inner, "outer": chain.outer},
+            Op.SET_WINDOW: vars(chain.window),
+            Op.SET_PAD: vars(chain.pad),
+        }
+        words = [[(op, dict(fields))] for op, fields in state.items()]
+        with_register = {
+            Op.I_SRC: {"kind": int(chain.kind)},
+            Op.I_OPD: {"mem": int(chain.operand.mem)},
+            Op.I_DST: {"mem": int(chain.destination.mem)},
+            Op.I_TAPS: vars(chain.taps),
+            Op.I_PLANES: vars(chain.planes),
+        }
+        for op, fields in with_register.items():
+            value = self._register_value(op, chain)
+            register = rng.randint(1, ADDR_REGS - 1) if value else 0
+            own = fields | {"reg": register}
+            for name, (word, _, holder) in PLACES.items():
+                if word is op:
+                    own |= chain.fields(name, value)
+                elif holder is op:
+                    words.append([(word, chain.fields(name, value))])
+            words.append([*_set(register, value), (op, own)])
         rng.shuffle(words)
         return [word for group in words for word in group]
 
-    def _with_register(self, op: Op, base: str, address: dict[str, int], bits: int, **fields: int):
+    def _register_value(self, op: Op, chain: IntegerChain) -> int:
+        """Value of the address register of a word; numbers of columns and rows must not become negative by it."""
         rng = self.rng
-        value = rng.choice([0, 0, rng.randint(-300, 300)])
-        register = rng.randint(1, ADDR_REGS - 1) if value else 0
-        word = op, {base: (address["base"] - value) % (1 << bits), "reg": register, **_strides(address), **fields}
-        return [*_set(register, value), word]
+        if op is Op.I_PLANES:
+            below = -rng.randint(0, 5) if rng.random() < 0.3 else 0
+            return below or rng.choice([0, min(chain.columns.base, chain.tile_rows.base, 1000)])
+        reach = 9 if op is Op.I_TAPS else 300
+        return rng.choice([0, 0, rng.randint(-reach, reach)])
 
 
 def _set(register: int, value: int):
     if not register:
         return []
     return [(Op.SET_ADDR, {"reg": register, "value": value % (1 << isa.MATRIX_ADDR_BITS)})]
-
-
-def _strides(address: dict[str, int]) -> dict[str, int]:
-    return {name: address[name] for name in ("row", "inner", "outer")}

@@ -94,7 +94,7 @@ class _Access:
         """The addresses; ``ValueError`` if the chain breaks a rule."""
         if broken := broken_chain_rules(chain, config, accumulators):
             raise ValueError(f"an integer chain at pc {chain.pc} {broken[0].message}")
-        operand, count = chain.addresses(chain.operand).ravel(), chain.planes.count
+        operand, count = chain.addresses(chain.operand.address).ravel(), chain.planes.count
         columns = chain.written_columns().reshape(-1, count)
         rows = np.broadcast_to(np.arange(chain.rows), chain.shape)
         return cls(
@@ -103,7 +103,7 @@ class _Access:
             operand,
             (operand + accumulators) & VECTOR_MASK,
             chain.narrow_targets().reshape(-1, count),
-            chain.addresses(chain.destination).ravel(),
+            chain.addresses(chain.destination.address).ravel(),
             columns,
             _cleared(columns, config) if chain.steps.to_column else (columns[:0, 0], columns[:0, 0]),
             chain.written_tile_rows().ravel(),
@@ -226,7 +226,7 @@ class IntegerUnit(IntegerMachine):
         return self.memories.narrow_mant[access.source].astype(np.int64)
 
     def _operand(self, chain: IntegerChain, access: _Access) -> Ints:
-        if chain.operand_mem is Mem.WIDE:
+        if chain.operand.mem is Mem.WIDE:
             return wide_integers(self.memories, access.operand)
         return self.memories.narrow_mant[access.operand].astype(np.int64)
 
@@ -281,7 +281,7 @@ class IntegerUnit(IntegerMachine):
     def _write(self, chain: IntegerChain, access: _Access, values: Ints) -> None:
         """Write to the destinations; of all of them it is checked first that they can hold the integers."""
         steps, memories, config = chain.steps, self.memories, self.config
-        wide = steps.to_vector and chain.destination_mem is Mem.WIDE
+        wide = steps.to_vector and chain.destination.mem is Mem.WIDE
         narrow = steps.to_vector and not wide
         if wide or narrow or steps.to_column or steps.to_row:
             within(values, WIDE_BITS)

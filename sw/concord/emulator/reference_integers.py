@@ -138,8 +138,8 @@ class ReferenceIntegers(IntegerMachine):
         return [element - (element >> WIDE_BITS - 1 << WIDE_BITS) for element in elements]
 
     def _operand(self, chain: IntegerChain, place: Place) -> Vector:
-        address = self._at(chain.operand, place)
-        return self._narrow(address) if chain.operand_mem is Mem.NARROW else self._wide(address)
+        address = self._at(chain.operand.address, place)
+        return self._narrow(address) if chain.operand.mem is Mem.NARROW else self._wide(address)
 
     def _source(self, chain: IntegerChain, place: Place) -> Vector:
         address = self._at(chain.source, place)
@@ -196,7 +196,7 @@ class ReferenceIntegers(IntegerMachine):
         z, x, distance, coarser = registers.update
         point = ACCUMULATOR_POINT - coarser
         e_z, e_x = int(registers.exp[z]), int(registers.exp[x])
-        addresses = [self._at(chain.operand, place) & VECTOR_MASK for place in places]
+        addresses = [self._at(chain.operand.address, place) & VECTOR_MASK for place in places]
         at = [(address + distance) & VECTOR_MASK for address in addresses]
         weights, rests, refused, vanished = list[Vector](), list[Vector](), 0, 0
         for address, other, change in zip(addresses, at, changes, strict=True):
@@ -241,7 +241,7 @@ class ReferenceIntegers(IntegerMachine):
     def _check(self, chain: IntegerChain, vector: Vector) -> None:
         """:class:`IntegerRangeError` if a destination cannot hold the integers."""
         steps = chain.steps
-        wide = steps.to_vector and chain.destination_mem is Mem.WIDE
+        wide = steps.to_vector and chain.destination.mem is Mem.WIDE
         digits = steps.to_column or steps.to_row or (steps.to_vector and not wide)
         low, high = digit_span(chain.planes.count)
         for value in vector:
@@ -268,8 +268,8 @@ class ReferenceIntegers(IntegerMachine):
 
     def _write(self, chain: IntegerChain, place: Place, vector: Vector) -> None:
         steps, memories, config, planes = chain.steps, self.memories, self.config, chain.planes
-        address = self._at(chain.destination, place)
-        narrow = steps.to_vector and chain.destination_mem is Mem.NARROW
+        address = self._at(chain.destination.address, place)
+        narrow = steps.to_vector and chain.destination.mem is Mem.NARROW
         if steps.to_vector and not narrow:
             self._put_wide(address, vector)
         if not (steps.to_column or steps.to_row or narrow):

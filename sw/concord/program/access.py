@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.program.chains import VECTOR_MASK, Address, Chain, Index
+from concord.program.chains import VECTOR_MASK, Address, Chain, Index, VectorPlace
 from concord.program.integers import IntegerChain, broken_integer_rules
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
@@ -191,11 +191,12 @@ def words_read(chain: IntegerChain, config: NpuConfig, accumulators: int) -> Wor
         parts = [(RegionId.NARROW, np.where(inside, chain.source_taps(), -1))]
         parts.append((RegionId.MATRIX, chain.tile_words(config)))
     else:
-        parts = [_integers(chain, Mem.WIDE if chain.kind is IntegerSource.WIDE else Mem.NARROW, chain.source)]
+        mem = Mem.WIDE if chain.kind is IntegerSource.WIDE else Mem.NARROW
+        parts = [_integers(chain, VectorPlace(mem, chain.source))]
     if chain.with_operand:
-        parts.append(_integers(chain, chain.operand_mem, chain.operand))
+        parts.append(_integers(chain, chain.operand))
     if chain.steps.update:
-        parts.append((RegionId.WIDE, chain.addresses(chain.operand) + accumulators & VECTOR_MASK))
+        parts.append((RegionId.WIDE, chain.addresses(chain.operand.address) + accumulators & VECTOR_MASK))
     return _joined(parts, chain.vectors)
 
 
@@ -205,12 +206,12 @@ def words_written(chain: IntegerChain, config: NpuConfig, accumulators: int) -> 
     """
     steps, parts = chain.steps, list[tuple[RegionId, Index]]()
     if steps.update:
-        parts.append(_integers(chain, Mem.NARROW, chain.operand))
-        parts.append((RegionId.WIDE, chain.addresses(chain.operand) + accumulators & VECTOR_MASK))
-    if steps.to_vector and chain.destination_mem is Mem.NARROW:
+        parts.append(_integers(chain, chain.operand))
+        parts.append((RegionId.WIDE, chain.addresses(chain.operand.address) + accumulators & VECTOR_MASK))
+    if steps.to_vector and chain.destination.mem is Mem.NARROW:
         parts.append((RegionId.NARROW, chain.narrow_targets()))
     elif steps.to_vector:
-        parts.append(_integers(chain, Mem.WIDE, chain.destination))
+        parts.append(_integers(chain, chain.destination))
     if steps.to_column:
         parts.append((RegionId.MATRIX, chain.written_columns() // config.lanes))
     if steps.to_row:
@@ -223,10 +224,10 @@ def both_words(first: Index) -> Index:
     return np.stack([first, first + 1], axis=-1)
 
 
-def _integers(chain: IntegerChain, mem: Mem, address: Address) -> tuple[RegionId, Index]:
+def _integers(chain: IntegerChain, place: VectorPlace) -> tuple[RegionId, Index]:
     """Words of vectors of narrow or wide integers."""
-    first = chain.addresses(address)
-    return (RegionId.NARROW, first) if mem is Mem.NARROW else (RegionId.WIDE, both_words(first))
+    first = chain.addresses(place.address)
+    return REGIONS[place.mem], first if place.mem is Mem.NARROW else both_words(first)
 
 
 def _joined(parts: list[tuple[RegionId, Index]], vectors: int) -> Words:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.program.chains import MATRIX_MASK, ORIGIN, VECTOR_MASK, Address, Index, VectorChain
+from concord.program.chains import MATRIX_MASK, ORIGIN, VECTOR_MASK, Address, Index, VectorChain, VectorPlace
 from concord.program.rules import Broken, Check, broken_of
 from concord.spec import integers
 from concord.spec.config import NpuConfig
@@ -107,6 +107,8 @@ PLACES = {
     "columns": (Op.I_COL, "first", Op.I_PLANES),
     "tile_rows": (Op.I_ROW, "first", Op.I_PLANES),
 }
+#: Vectors that a chain does not use.
+_NOWHERE = VectorPlace(Mem.WIDE, ORIGIN)
 #: Strides of an address, each with the loop that it belongs to.
 _STRIDES = {"row": "rows", "inner": "inner", "outer": "outer"}
 
@@ -125,10 +127,8 @@ class IntegerChain(VectorChain):
     ----------
     kind : IntegerSource
         Of the source.
-    operand, destination : Address
-        In vector memories.
-    operand_mem, destination_mem : Mem
-        Which ones; wide means wide integers.
+    operand, destination : VectorPlace
+        Vectors of narrow or wide integers.
     tiles : Address
         Words of the matrix memory.
     taps : ProductTaps
@@ -142,10 +142,8 @@ class IntegerChain(VectorChain):
     """
 
     kind: IntegerSource
-    operand: Address = ORIGIN
-    operand_mem: Mem = Mem.WIDE
-    destination: Address = ORIGIN
-    destination_mem: Mem = Mem.WIDE
+    operand: VectorPlace = _NOWHERE
+    destination: VectorPlace = _NOWHERE
     tiles: Address = ORIGIN
     taps: ProductTaps = ProductTaps()
     columns: Address = ORIGIN
@@ -170,14 +168,18 @@ class IntegerChain(VectorChain):
             "columns": steps.to_column,
             "tile_rows": steps.to_row,
         }
-        return {name: getattr(self, name) for name, use in used.items() if use}
+        return {name: self.address(name) for name, use in used.items() if use}
 
-    def fields(self, name: str) -> dict[str, int]:
-        """Base and strides of an address, one of :data:`PLACES`, as fields of its word."""
-        op, base, _ = PLACES[name]
-        address: Address = getattr(self, name)
+    def address(self, name: str) -> Address:
+        """One of :data:`PLACES`, be it read or written or not."""
+        place: Address | VectorPlace = getattr(self, name)
+        return place.address if isinstance(place, VectorPlace) else place
+
+    def fields(self, name: str, register: int = 0) -> dict[str, int]:
+        """Base, less the value of an address register, and strides of one of :data:`PLACES`, as fields of its word."""
+        (op, base, _), address = PLACES[name], self.address(name)
         strides = {axis: getattr(address, axis) for axis in _STRIDES}
-        return {base: address.base % (1 << FORMS[op].fields[base].width)} | strides
+        return {base: (address.base - register) % (1 << FORMS[op].fields[base].width)} | strides
 
     def settings(self) -> dict[Op, dict[str, int]]:
         """Words that set the chain up, in the order of a program, with the fields that it needs."""
@@ -188,8 +190,8 @@ class IntegerChain(VectorChain):
             words |= {Op.I_MAT: {}, Op.I_TAPS: vars(self.taps)}
             words |= {Op.SET_WINDOW: vars(self.window), Op.SET_PAD: vars(self.pad)}
         words[Op.SET_ITERS] = {"inner": self.inner, "outer": self.outer}
-        words |= {Op.I_OPD: {"mem": int(self.operand_mem)}} if self.with_operand else {}
-        words |= {Op.I_DST: {"mem": int(self.destination_mem)}} if steps.to_vector else {}
+        words |= {Op.I_OPD: {"mem": int(self.operand.mem)}} if self.with_operand else {}
+        words |= {Op.I_DST: {"mem": int(self.destination.mem)}} if steps.to_vector else {}
         for name in self.places:
             op = PLACES[name][0]
             words[op] = words.get(op, {}) | self.fields(name)
@@ -209,7 +211,8 @@ class IntegerChain(VectorChain):
         for turn in range(turns := getattr(self, loop)):
             moved: dict[str, Any] = {loop: 1}
             for name, at in places.items():
-                moved[name] = replace(at, base=at.base + turn * getattr(at, axis), **{axis: 0})
+                address, place = replace(at, base=at.base + turn * getattr(at, axis), **{axis: 0}), getattr(self, name)
+                moved[name] = replace(place, address=address) if isinstance(place, VectorPlace) else address
             if pad.height and axis == "outer":
                 moved["pad"] = replace(pad, y0=pad.y0 + turn * pad.step_y)
             elif pad.height and axis == "inner":
@@ -227,9 +230,9 @@ class IntegerChain(VectorChain):
     def least_interval(self, config: NpuConfig) -> int:
         """Cycles from vector to vector that the ports of the memories need."""
         steps, count = self.steps, self.planes.count
-        narrow_operand = self.with_operand and self.operand_mem is Mem.NARROW
+        narrow_operand = self.with_operand and self.operand.mem is Mem.NARROW
         reads = self.product_steps(config) or self.kind is IntegerSource.NARROW
-        narrow_result = steps.to_vector and self.destination_mem is Mem.NARROW
+        narrow_result = steps.to_vector and self.destination.mem is Mem.NARROW
         return integers.interval(
             beats=config.beats,
             narrow_reads=reads + narrow_operand,
@@ -262,7 +265,7 @@ class IntegerChain(VectorChain):
     def narrow_targets(self) -> Index:
         """Addresses of narrow results ``[outer, inner, rows, planes]``."""
         more = np.arange(self.planes.count) * self.planes.dst
-        return (self.numbers(self.destination)[..., None] + more) & VECTOR_MASK
+        return (self.numbers(self.destination.address)[..., None] + more) & VECTOR_MASK
 
 
 def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[Broken]:
@@ -273,7 +276,7 @@ def broken_integer_rules(chain: IntegerChain, config: NpuConfig) -> list[Broken]
 def _operand_rules(chain: IntegerChain) -> Iterator[Check]:
     """Rules of sources and operands."""
     steps, kind = chain.steps, chain.kind
-    product, narrow = kind is IntegerSource.PRODUCT, chain.operand_mem is Mem.NARROW
+    product, narrow = kind is IntegerSource.PRODUCT, chain.operand.mem is Mem.NARROW
     kept = steps.add + steps.mask + steps.update <= 1
     message = "must have one operand: to add, to mask, or the weights of an update"
     yield ProgramRule.ONE_OPERAND, kept, message
@@ -299,7 +302,7 @@ def _result_rules(chain: IntegerChain, config: NpuConfig) -> Iterator[Check]:
     message = f"must keep at most {config.native} elements, not {steps.valid}"
     yield ProgramRule.VALID, steps.valid <= config.native, message
     yield ProgramRule.ROW_DIGITS, not steps.to_row or whole, "must write rows of tiles as a whole, not in digits"
-    kept = not (steps.to_vector and chain.destination_mem is Mem.WIDE) or whole
+    kept = not (steps.to_vector and chain.destination.mem is Mem.WIDE) or whole
     yield ProgramRule.WIDE_DIGITS, kept, "must write wide integers as a whole, not in digits"
     terms = chain.product_steps(config) // config.steps
     message = f"must add up at most {config.max_terms} native products, not {terms}"

@@ -229,14 +229,13 @@ class _Sequencer:
         own: dict[str, Any] = {**state[Op.SET_SHAPE], **state[Op.SET_ITERS]}
         for name, (op, base, register) in PLACES.items():
             first, fields = state[op][base] + state[register]["reg"], state[op]
-            own[name] = Address(first, fields["row"], fields["inner"], fields["outer"])
+            address = Address(first, fields["row"], fields["inner"], fields["outer"])
+            own[name] = VectorPlace(Mem(fields["mem"]), address) if "mem" in fields else address
         taps, planes = ({n: v for n, v in state[op].items() if n != "reg"} for op in (Op.I_TAPS, Op.I_PLANES))
         return IntegerChain(
             pc=self.pc,
             **own,
             kind=IntegerSource(state[Op.I_SRC]["kind"]),
-            operand_mem=Mem(state[Op.I_OPD]["mem"]),
-            destination_mem=Mem(state[Op.I_DST]["mem"]),
             taps=ProductTaps(**taps),
             window=Window(**state[Op.SET_WINDOW]),
             pad=Pad(**state[Op.SET_PAD]),

@@ -94,7 +94,7 @@ def test_random_programs_have_everything():
             if isinstance(item, IntegerChain):
                 assert item.vectors <= 40
                 seen |= {name for name, value in vars(item.steps).items() if value}
-                seen |= {item.kind, item.operand_mem.name if item.steps.add else None, item.planes.count}
+                seen |= {item.kind, item.operand.mem.name if item.steps.add else None, item.planes.count}
                 if item.taps.digits > 1 and item.product_steps(TRAIN_SMALL):
                     seen.add(f"digits of {item.taps.of}")
                 if item.product_steps(TRAIN_SMALL) and not item.inside().all():

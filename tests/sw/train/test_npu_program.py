@@ -78,7 +78,7 @@ def test_chains_that_are_split_leave_elements_out_of_the_last_vector_alone():
     writer.chain(ChainLoops(3, 4), source, vectors=place, valid=3)
     writer.end()
     chains = trace(writer.words(LARGE, [start]), LARGE, start).integers
-    assert [(chain.rows, chain.source.base, chain.destination.base, chain.steps.valid) for chain in chains] == [
+    assert [(chain.rows, chain.source.base, chain.destination.address.base, chain.steps.valid) for chain in chains] == [
         (1, 7, 100, 0), (1, 3007, 102, 0), (1, 6007, 104, 3)
     ]  # fmt: skip
 

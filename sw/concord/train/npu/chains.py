@@ -84,7 +84,7 @@ class ChainWriter:
             wide = source.mem is Mem.WIDE
             read = {"kind": IntegerSource.WIDE if wide else IntegerSource.NARROW, "source": source.address}
         for name, place in (("operand", operand), ("destination", vectors)):
-            read |= {} if place is None else {name: place.address, f"{name}_mem": place.mem}
+            read |= {} if place is None else {name: place}
         written = {"to_vector": vectors, "to_column": columns, "to_row": tile_rows}
         flags = {flag: int(place is not None) for flag, place in written.items()}
         own = {name: number % TENSORS if name in _REGISTERS else number for name, number in steps.items()}
@@ -128,7 +128,7 @@ class ChainWriter:
             **vars(loops),
             kind=IntegerSource.NARROW,
             source=source,
-            destination=destination,
+            destination=VectorPlace(Mem.NARROW, destination),
             steps=ChainSteps(1, to_vector=1),
         )
         for piece in copied.pieces():
