@@ -161,8 +161,9 @@ def test_the_least_interval_is_that_of_the_page():
             pc=0, rows=1, cols=rng.randint(1, 3), inner=1, outer=1, kind=rng.choice(list(IntegerSource)),
             source=Address(0), operand=VectorPlace(rng.choice(list(Mem)), Address(0)),
             destination=VectorPlace(rng.choice(list(Mem)), Address(0)), tiles=Address(0),
-            taps=ProductTaps(digits=rng.randint(1, 5)), window=Window(rng.randint(1, 3), rng.randint(1, 3)), pad=Pad(), columns=Address(0), tile_rows=Address(0),
-            planes=Planes(rng.randint(1, 5)), steps=ChainSteps(interval=1, update=int(rng.random() < 0.2), **on),
+            taps=ProductTaps(digits=rng.randint(1, 5)), window=Window(rng.randint(1, 3), rng.randint(1, 3)), pad=Pad(),
+            columns=Address(0), tile_rows=Address(0), planes=Planes(rng.randint(1, 5)),
+            steps=ChainSteps(interval=1, update=int(rng.random() < 0.2), **on),
         )  # fmt: skip
         want = page_interval(chain, config)
         assert chain.least_interval(config) == want

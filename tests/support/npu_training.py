@@ -210,7 +210,7 @@ def settings_of(values):
 def tensor_spans(held, size):
     """Words of a tensor of so many samples, and its register."""
     region = RegionId.NARROW if held.mem is Mem.NARROW else RegionId.WIDE
-    words = held.word * size * held.features.vectors(held.native)
+    words = held.word * size * held.features.vectors
     return [Span(region, held.first, words), Span(RegionId.TENSORS, held.register)]
 
 
@@ -218,14 +218,12 @@ def phases_of(npu):
     """Constants, and starts with what the host writes before each."""
     memory, config = npu.memory, npu.device.config
     momentum = bool(npu.optimiser.momentum.mant)
-    constants = [Span(RegionId.NARROW, memory.units, config.native)]
-    constants += [Span(RegionId.NARROW, place, -(-count // config.native)) for count, place in memory.ones.items()]
-    constants += [Span(RegionId.NARROW, memory.zeros)] if memory.zeros else []
-    zeros = Span(RegionId.MATRIX, 0, memory.tiles.used * config.steps)
-    state = [zeros, Span(RegionId.NARROW, 0, memory.state_words), Span(RegionId.FACTORS, 0, 8)]
-    state += [Span(RegionId.WIDE, memory.accumulators, memory.state_words)]
-    state += [Span(RegionId.WIDE, memory.velocities, 2 * memory.state_words)] if momentum else []
-    owned = [own for product in memory.products.values() for own in (product.weight_registers, product.bias_registers)]
+    named = memory.allocator.allocations
+    constants = [held.span for name, held in named.items() if name in ("units", "zeros") or name.startswith("ones.")]
+    state = [Span(RegionId.MATRIX, 0, memory.tiles.used * config.steps), Span(RegionId.FACTORS, 0, 8)]
+    state += [Span(RegionId.NARROW, own.first, own.layout.vectors) for own in memory.parameters]
+    state += [named[name].span for name in ("accumulators", *(["velocities"] if momentum else []))]
+    owned = [own.registers for own in memory.parameters]
     state += [Span(RegionId.TENSORS, number) for own in owned for number in (own.value, own.velocity)]
     phases = [(npu.program.load, state, ())]
     for size, batch in npu.program.batches.items():

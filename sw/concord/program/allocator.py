@@ -51,7 +51,7 @@ class CapacityError(ValueError):
 
 @dataclass(frozen=True)
 class Allocation:
-    """One allocation in a memory: ``count`` words from ``addr`` on."""
+    """One allocation in a memory: ``count`` words, or units of its space, from ``addr`` on."""
 
     name: str
     region: RegionId
@@ -365,11 +365,20 @@ class Allocator:
             )
 
     def _largest(self, region: RegionId) -> str:
-        """The largest allocations of a memory."""
-        allocations = sorted((i for i in self.allocations.values() if i.region is region), key=lambda i: -i.count)
-        listed = ", ".join(f"{item.name} {item.count}" for item in allocations[:_LISTED])
-        more = f" and {len(allocations) - _LISTED} more" if len(allocations) > _LISTED else ""
-        return f" ({listed}{more})" if listed else ""
+        """The largest allocations of a memory that has some, one of them what is taken for some time."""
+        unit = self.spaces[region].unit
+        sizes = {item.name: item.count * unit for item in self.allocations.values() if item.region is region}
+        if not sizes:
+            return ""
+        if (passing := self.used(region) - sum(sizes.values())) > 0:
+            sizes["for some time"] = passing
+        listed = ", ".join(f"{name} {size}" for name, size in sorted(sizes.items(), key=_size)[:_LISTED])
+        return f" ({listed}{f' and {len(sizes) - _LISTED} more' if len(sizes) > _LISTED else ''})"
+
+
+def _size(item: tuple[str, int]) -> int:
+    """Key that sorts the largest one first."""
+    return -item[1]
 
 
 def _spans(parts: Iterable[PortRange], ports: Iterable[Port]) -> list[Span]:

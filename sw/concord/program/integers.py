@@ -107,8 +107,8 @@ PLACES = {
     "columns": (Op.I_COL, "first", Op.I_PLANES),
     "tile_rows": (Op.I_ROW, "first", Op.I_PLANES),
 }
-#: Vectors that a chain does not use.
-_NOWHERE = VectorPlace(Mem.WIDE, ORIGIN)
+#: The place of vectors that a chain does not use.
+NOWHERE = VectorPlace(Mem.WIDE, ORIGIN)
 #: Strides of an address, each with the loop that it belongs to.
 _STRIDES = {"row": "rows", "inner": "inner", "outer": "outer"}
 
@@ -142,8 +142,8 @@ class IntegerChain(VectorChain):
     """
 
     kind: IntegerSource
-    operand: VectorPlace = _NOWHERE
-    destination: VectorPlace = _NOWHERE
+    operand: VectorPlace = NOWHERE
+    destination: VectorPlace = NOWHERE
     tiles: Address = ORIGIN
     taps: ProductTaps = ProductTaps()
     columns: Address = ORIGIN

@@ -7,13 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from concord.compiler.ir.layers import LayerWindow
 from concord.graph.ir import Node
+from concord.graph.ops.windows import WindowAttributes
 from concord.host.emulated import EmulatedDevice
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
 from concord.train import Samples, Settings, Trainer, described
+from concord.train.layers.windows import Geometry
 from concord.train.npu import NpuTrainer
-from concord.train.npu.features import Features, WindowShape
+from concord.train.npu.features import Features
 from concord.train.npu.plan import has_samples_as_lanes
 from support.npu_training import CNN, LARGE, SHAPE, assert_same_steps, network_of, pair, random_images, some_digits
 
@@ -147,8 +150,8 @@ def test_windows_of_samples_are_gathered(where):
     samples = some_digits(20)[0]
     host, npu = pair(Settings(1, 16), [*first, RELU, FLATTEN, DENSE], samples=samples, config=LARGE)
     own, _ = npu.memory.products.values()
-    assert (npu.memory.packed_samples is own, own.selection is None) == (where == "host",) * 2 and own.packed
-    assert npu.memory.source == (Features(9, 4, 4) if where == "host" else Features(1, 8, 8))
+    assert (npu.memory.packed_samples is own, own.selection is None) == (where == "host",) * 2 and own.step.packed
+    assert npu.memory.source == Features(LARGE.native, *((9, 4, 4) if where == "host" else (1, 8, 8)))
     assert_same_steps(host, npu)
 
 
@@ -170,7 +173,7 @@ def test_samples_with_two_readers_stay_as_they_are():
         NpuTrainer(EmulatedDevice(LARGE), graph, samples, settings, random=True),
     )
     own, _ = npu.memory.products.values()
-    assert npu.memory.packed_samples is None and own.packed and own.selection is not None
+    assert npu.memory.packed_samples is None and own.step.packed and own.selection is not None
     assert_same_steps(host, npu)
 
 
@@ -178,22 +181,25 @@ def test_samples_with_two_readers_stay_as_they_are():
 def test_what_windows_meet(seed):
     rng, sides = np.random.default_rng(seed), [0]
     while min(sides) < 1:  # a window must fit the image
-        inputs = Features(*(int(size) for size in rng.integers(1, (4, 9, 9))))
+        channels, *size = (int(number) for number in rng.integers(1, (4, 9, 9)))
         kernel, strides, dilations = (tuple(int(n) for n in rng.integers(1, 4, 2)) for _ in range(3))
         pads = tuple(int(n) for n in rng.integers(0, 3, 4))
         sides = [
-            (size + pads[k] + pads[k + 2] - (kernel[k] - 1) * dilations[k] - 1) // strides[k] + 1
-            for k, size in enumerate((inputs.height, inputs.width))
+            (n + pads[k] + pads[k + 2] - (kernel[k] - 1) * dilations[k] - 1) // strides[k] + 1
+            for k, n in enumerate(size)
         ]
-    window = WindowShape(kernel, strides, dilations, pads)
-    outputs, values = Features(1, *sides), rng.integers(-9, 9, (3, inputs.channels, inputs.height, inputs.width))
-    got = window.gathered(values, inputs, outputs)
-    assert got.shape == (3, window.taps * inputs.channels, *sides)
+    attributes = WindowAttributes(strides=strides, pads=pads, dilations=dilations)
+    window, values = LayerWindow.of(attributes, kernel, tuple(size)), rng.integers(-9, 9, (3, channels, *size))
+    got = Geometry(kernel, attributes).met(values)
+    assert got.shape == (3, window.taps * channels, *sides)
+    outside = False
     for sample, lane, y, x in np.ndindex(got.shape):
-        tap, channel = divmod(lane, inputs.channels)
+        tap, channel = divmod(lane, channels)
         row, column = (place + n * step for place, n, step in zip(window.place(tap), (y, x), strides, strict=True))
-        inside = 0 <= row < inputs.height and 0 <= column < inputs.width
+        inside = 0 <= row < size[0] and 0 <= column < size[1]
+        outside |= not inside
         assert got[sample, lane, y, x] == (values[sample, channel, row, column] if inside else 0)
+    assert window.padded(tuple(sides)) == outside
 
 
 @pytest.mark.slow

@@ -198,7 +198,9 @@ def test_functions_by_table_are_refused_with_what_to_do(name):
 
 def test_memories_that_are_too_small_are_named():
     config = training_config().replace(narrow_depth=512, wide_depth=1024, matrix_depth=64)
-    with pytest.raises(ValueError, match=r"narrow memory has 512 vectors, but \d+ are needed; wide memory has"):
+    with pytest.raises(
+        ValueError, match=r"narrow memory has 512 vectors, but \d+ are needed \(for some time \d+, .* more\); wide"
+    ):
         pair(Settings(1, 32), config=config)
     with pytest.raises(ValueError, match=r"program memory has 256 words, but \d+ are needed"):
         pair(Settings(1, 32), config=training_config().replace(program_depth=256))

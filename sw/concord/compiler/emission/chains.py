@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
@@ -11,8 +11,8 @@ from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.memory.copies import Copy
 from concord.program.builder import ProgramBuilder
-from concord.program.chains import Window
-from concord.spec.isa import ADDR_REGS, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
+from concord.program.chains import Pad
+from concord.spec.isa import ADDR_REGS, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 
 
 @dataclass
@@ -275,21 +275,15 @@ class Chains:
 
         Rows and columns change places if windows move ``down`` in the inner loop.
         """
-        (kh, kw), (sy, sx), (dy, dx), (top, left) = window.kernel, window.stride, window.dilation, window.begin
-        kernel = vars(Window.over(window.kernel, window.dilation, row_stride, stride))
+        kernel, positions, pad = vars(window.over(row_stride, stride)), out[:2], Pad()
+        if window.size != (0, 0):
+            lost, (top, left), (height, width) = dropped or 0, window.begin, window.size
+            here = replace(window, begin=(top - y * window.stride[0] + lost, left), size=(height - lost, width))
+            if dropped is not None:  # the same bounds in every row tile
+                here = replace(here, size=(min(height - lost, here.end(positions)[0]), width))
+            pad = here.pad(positions)
         self.builder.set(Op.SET_WINDOW, **(_exchanged(kernel) if down else kernel))
-        height, width = window.size[0] - (dropped or 0), window.size[1]
-        top -= y * sy - (dropped or 0)
-        last = (out[0] - 1) * sy + (kh - 1) * dy - top
-        below = last >= height
-        if dropped is not None and not below:
-            height = last + 1  # the same in every row tile
-        right = (out[1] - 1) * sx + (kw - 1) * dx - left >= width
-        if window.size != (0, 0) and (top > 0 or left > 0 or below or right):
-            pad = {"y0": -top, "x0": -left, "step_y": sy, "step_x": sx, "height": height, "width": width}
-            self.builder.set(Op.SET_PAD, **(_exchanged(pad) if down else pad))
-        else:
-            self.builder.set(Op.SET_PAD, **INITIAL[Op.SET_PAD])
+        self.builder.set(Op.SET_PAD, **(_exchanged(vars(pad)) if down else vars(pad)))
 
     def _mfu_op(
         self, mfu_op: MfuStep, y: int, out: tuple[int, int, int], buffer: Copy | None, tile: _Tile | None

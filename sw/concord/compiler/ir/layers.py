@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from concord.compiler.ir.cells import Cell
 from concord.compiler.ir.layout import Loops, Storage, Walk
 from concord.compiler.ir.table_specs import TableSpec
-from concord.program import Span
+from concord.graph.ir import Shape
+from concord.graph.ops.windows import WindowAttributes
+from concord.program import Pad, Span, Window
 from concord.spec.config import NpuConfig
 from concord.spec.isa import FORMS, Op, PipelineStage
 from concord.spec.memmap import RegionId
@@ -20,6 +22,11 @@ from concord.utils.arrays import FloatArray, Ids
 
 #: binary16 patterns.
 Patterns = NDArray[np.uint16]
+
+
+def pair(values: Sequence[int], missing: int = 1) -> tuple[int, int]:
+    """Numbers along two axes; that along the first one is ``missing`` if there is one axis, the second one."""
+    return (int(values[0]), int(values[1])) if len(values) == 2 else (missing, int(values[0]))
 
 
 class Reduction(Enum):
@@ -45,10 +52,57 @@ class LayerWindow:
     begin: tuple[int, int] = (0, 0)
     size: tuple[int, int] = (0, 0)
 
+    @classmethod
+    def of(cls, attributes: WindowAttributes, kernel: Shape, size: tuple[int, int]) -> LayerWindow:
+        """Window of a node over one or two axes of an image of a size; over one axis it lies along the second one."""
+        begin = pair(attributes.pads[: len(kernel)], 0)
+        return cls(pair(kernel), pair(attributes.strides), pair(attributes.dilations), begin, size)
+
     @property
     def taps(self) -> int:
         """Positions of the kernel."""
         return self.kernel[0] * self.kernel[1]
+
+    def place(self, tap: int) -> tuple[int, int]:
+        """Row and column of a tap of the first window, in the image without padding."""
+        y, x = divmod(tap, self.kernel[1])
+        return y * self.dilation[0] - self.begin[0], x * self.dilation[1] - self.begin[1]
+
+    def tap(self, number: int) -> LayerWindow:
+        """What a tap of every window meets: windows of one tap."""
+        y, x = self.place(number)
+        return replace(self, kernel=(1, 1), dilation=(0, 0), begin=(-y, -x))
+
+    def exchanged(self, out: tuple[int, int]) -> LayerWindow:
+        """Windows of what a tap of so many windows meets, one for every tap."""
+        return replace(self, kernel=out, stride=self.dilation, dilation=self.stride)
+
+    def reversed(self, size: tuple[int, int]) -> LayerWindow:
+        """Windows of all that has met an element, over an image of a size with the windows as its positions.
+
+        Their taps are those of the windows in the opposite order.
+        """
+        (kh, kw), (down, right), (top, left) = self.kernel, self.dilation, self.begin
+        begin = (kh - 1) * down - top, (kw - 1) * right - left
+        return replace(self, stride=(1, 1), begin=begin, size=size)
+
+    def end(self, out: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of the image up to the last ones that so many windows meet."""
+        (y, x), (below, right) = self.place(self.taps - 1), self.stride
+        return y + (out[0] - 1) * below + 1, x + (out[1] - 1) * right + 1
+
+    def padded(self, out: tuple[int, int]) -> bool:
+        """True if so many windows cover positions outside of the image."""
+        beyond = any(end > size for end, size in zip(self.end(out), self.size, strict=True))
+        return self.size != (0, 0) and (max(self.begin) > 0 or beyond)
+
+    def over(self, line: int, column: int) -> Window:
+        """Window of a chain over an image whose rows are ``line`` and whose columns are ``column`` words apart."""
+        return Window.over(self.kernel, self.dilation, line, column)
+
+    def pad(self, out: tuple[int, int]) -> Pad:
+        """Bounds of a chain whose outer and inner loops are over rows and columns of windows."""
+        return Pad(*self.place(0), *self.stride, *self.size) if self.padded(out) else Pad()
 
 
 @dataclass(frozen=True)

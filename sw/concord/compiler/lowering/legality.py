@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.compiler.ir.layers import AnyLayer, Layer, LayerWindow, Recurrent, Reduction
+from concord.compiler.ir.layers import AnyLayer, Layer, Recurrent, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.lowering import operands
 from concord.graph.ir import Node
@@ -43,7 +43,7 @@ def check(layer: Layer, config: NpuConfig) -> None:
         ("window", max(window.kernel), TAPS),
         ("dilation", max(window.dilation), greatest(Op.SET_WINDOW, "dil_x")),
     ]
-    if is_padded(window, (height, width)):
+    if window.padded((height, width)):
         sizes += [
             ("padding", max(window.begin), greatest(Op.SET_PAD, "x0") + 1),
             ("stride of padded windows", max(window.stride), PADDED_STRIDE),
@@ -98,10 +98,3 @@ def _refuse(sizes: list[tuple[str, int, int]]) -> None:
     """Refuse sizes, each with its name in front and what is possible after it, that are too large."""
     if reasons := [f"{what} must be at most {most}, not {size}" for what, size, most in sizes if size > most]:
         raise LayoutError("; ".join(reasons))
-
-
-def is_padded(window: LayerWindow, out: tuple[int, int]) -> bool:
-    """True if windows cover positions outside of the image."""
-    axes = zip(out, window.stride, window.kernel, window.dilation, window.begin, window.size, strict=True)
-    beyond = any((n - 1) * s + (k - 1) * d - begin >= size for n, s, k, d, begin, size in axes)
-    return window.size != (0, 0) and (max(window.begin) > 0 or beyond)

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction, pair
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Walk, placed, spread
-from concord.compiler.lowering import legality, operands
+from concord.compiler.lowering import operands
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.padding import framed
@@ -27,11 +27,6 @@ from concord.utils.arrays import FloatArray, Ids
 from concord.utils.matrices import LARGEST_SPREAD, check_size, eye
 
 
-def _pair(values: tuple[int, ...], rank: int) -> tuple[int, int]:
-    """Sizes along two axes; one-dimensional windows lie along the second one."""
-    return (int(values[0]), int(values[1])) if rank == 2 else (1, int(values[0]))
-
-
 def from_map(target: Storage, walk_lanes: Ids, rank: int) -> Ids:
     """The view ``[1, C, *spatial]`` of a storage whose channels are in ``walk_lanes``."""
     ids = target.view(target.tiles * target.native)[..., walk_lanes]
@@ -39,19 +34,11 @@ def from_map(target: Storage, walk_lanes: Ids, rank: int) -> Ids:
 
 
 def _geometry(node: Node, kernel: tuple[int, ...], size: tuple[int, int]) -> LayerWindow:
-    rank, attributes = len(kernel), node.attributes(WindowAttributes)
-    begin = attributes.pads[:rank]
-    return LayerWindow(
-        kernel=_pair(kernel, rank),
-        stride=_pair(attributes.strides, rank),
-        dilation=_pair(attributes.dilations, rank),
-        begin=(int(begin[0]), int(begin[1])) if rank == 2 else (0, int(begin[0])),
-        size=size,
-    )
+    return LayerWindow.of(node.attributes(WindowAttributes), kernel, size)
 
 
-def _counts(lowering: Lowering, node: Node, rank: int) -> tuple[int, int]:
-    return _pair(lowering.graph.shapes[node.outputs[0]][2:], rank)
+def _counts(lowering: Lowering, node: Node) -> tuple[int, int]:
+    return pair(lowering.graph.shapes[node.outputs[0]][2:])
 
 
 def _bias(lowering: Lowering, node: Node, layer: Layer, axis: int, rows: Ids, offset: float = 0.0) -> None:
@@ -127,9 +114,9 @@ def conv(lowering: Lowering, node: Node) -> None:
     else:
         ids = as_map(lowering.view(node.inputs[0]))
         window = _geometry(node, weight.shape[2:] if rank == 2 else weight.shape[3:], (ids.shape[0], ids.shape[1]))
-    height, width = _counts(lowering, node, rank)
+    height, width = _counts(lowering, node)
     made_up = attributes.bias.any() or source in lowering.formats.input_offsets  # by a bias, or by what follows
-    if source and made_up and not legality.is_padded(window, (height, width)):
+    if source and made_up and not window.padded((height, width)):
         lowering.done.offsettable.add(source)
         offset = lowering.formats.input_offsets.get(source, 0.0)
     walk = lowering.walk(ids, "input")
@@ -303,7 +290,7 @@ def _pooled(lowering: Lowering, node: Node) -> tuple[Walk, LayerWindow, int]:
 def max_pool(lowering: Lowering, node: Node) -> None:
     """The maximum of every window."""
     walk, window, rank = _pooled(lowering, node)
-    out = (*_counts(lowering, node, rank), walk.tiles)
+    out = (*_counts(lowering, node), walk.tiles)
     lowering.add(node, walk, Reduction.MAX, None, window, out, lambda target: from_map(target, walk.lanes, rank))
 
 
@@ -312,6 +299,6 @@ def average_pool(lowering: Lowering, node: Node) -> None:
     (walk, window, rank), shape = _pooled(lowering, node), lowering.graph.shapes[node.inputs[0]]
     share = power_below(math.prod(window.kernel), lowering.config)
     equal = np.full((shape[1], *window.kernel), share)
-    layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node, rank), rank)
+    layer = _depthwise(lowering, node, walk, equal, window, _counts(lowering, node), rank)
     factors = 1.0 / (share * divisors(node.attributes(AveragePoolAttributes), shape[2:]))
     layer.mfu_ops.append(MfuStep(Op.VV_MUL, operands.constant(factors, layer.ids, layer.target)))

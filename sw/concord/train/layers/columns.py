@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -51,12 +52,12 @@ def columns(grid: Array, geometry: Geometry, group: int) -> Iterator[tuple[slice
 
 def _windows(grid: Array, geometry: Geometry, group: int) -> Array:
     """A view ``[group, images, *counts, *kernel, C / group]``."""
-    rank, attrs = geometry.rank, geometry.attrs
+    rank, how = geometry.rank, geometry.attributes
     spans = geometry.spans
     axes = tuple(range(1, rank + 1))
     met = np.lib.stride_tricks.sliding_window_view(grid, spans, axes)
-    steps = (slice(None), *(slice(None, None, s) for s in attrs["strides"]), slice(None))
-    met = met[(*steps, *(slice(None, None, d) for d in attrs["dilations"]))]
+    steps = (slice(None), *(slice(None, None, s) for s in how.strides), slice(None))
+    met = met[(*steps, *(slice(None, None, d) for d in how.dilations))]
     split = met.reshape(*met.shape[: rank + 1], group, -1, *met.shape[rank + 2 :])
     return np.moveaxis(split, (rank + 1, rank + 2), (0, -1))
 
@@ -70,9 +71,9 @@ def few_images(x: Array) -> Iterator[slice]:
 def turned(geometry: Geometry) -> Geometry | None:
     """Windows over the gradient of what a layer gives, with which the taps are met from behind; ``None`` if strides
     leave gaps, or padding is wider than a window."""
-    attrs, rank = geometry.attrs, geometry.rank
+    how, rank = geometry.attributes, geometry.rank
     reach = [span - 1 for span in geometry.spans]
-    pads = [r - p for r, p in zip([*reach, *reach], attrs["pads"], strict=True)]
-    if any(step != 1 for step in attrs["strides"]) or min(pads) < 0:
+    pads = [r - p for r, p in zip([*reach, *reach], how.pads, strict=True)]
+    if any(step != 1 for step in how.strides) or min(pads) < 0:
         return None
-    return Geometry(geometry.kernel, {**attrs, "strides": (1,) * rank, "pads": tuple(pads)})
+    return Geometry(geometry.kernel, replace(how, strides=(1,) * rank, pads=tuple(pads)))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from concord.graph.ir import Node
+from concord.graph.ops.linear import ConvAttributes
 from concord.sums.exact import exact_type
 from concord.sums.register import ProductOperands
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
@@ -33,8 +34,8 @@ class Conv(TrainableLayer):
 
     def __init__(self, node: Node, weight: Parameter, bias: Parameter | None):
         super().__init__(node)
-        self.weight, self.bias, self.group = weight, bias, node.attrs["group"]
-        self.geometry = Geometry(weight.blocks.shape[2:], node.attrs)
+        self.weight, self.bias, self.group = weight, bias, node.attributes(ConvAttributes).group
+        self.geometry = Geometry.of(node, weight.blocks.shape[2:])
         #: Axis of the channels.
         self.axis = -1 - self.geometry.rank
 

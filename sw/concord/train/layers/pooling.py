@@ -10,7 +10,8 @@ import numpy as np
 
 from concord.graph.ir import Node
 from concord.graph.ops import divisors
-from concord.graph.ops.windows import AveragePoolAttributes
+from concord.graph.ops.elementwise import ReductionAttributes
+from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes
 from concord.sums.exact import exact_type
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.windows import Geometry, at_last_axes, padded_like
@@ -22,7 +23,7 @@ class MaxPool(TrainableLayer):
 
     def __init__(self, node: Node):
         super().__init__(node)
-        self.geometry = Geometry(tuple(node.attrs["kernel"]), node.attrs)
+        self.geometry = Geometry.of(node, node.attributes(PoolAttributes).kernel)
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         x = context.activation(xs[0], -1 - self.geometry.rank)
@@ -64,7 +65,7 @@ class AveragePool(TrainableLayer):
 
     def __init__(self, node: Node):
         super().__init__(node)
-        self.node, self.geometry = node, Geometry(tuple(node.attrs["kernel"]), node.attrs)
+        self.node, self.geometry = node, Geometry.of(node, node.attributes(PoolAttributes).kernel)
 
     def _factors(self, spatial: Sequence[int]) -> Tensor:
         """Reciprocals on one grid, ``[*counts]``."""
@@ -104,7 +105,8 @@ class Mean(TrainableLayer):
 
     def __init__(self, node: Node):
         super().__init__(node)
-        self.axes, self.keepdims = tuple(axis + 1 for axis in node.attrs["axes"]), node.attrs["keepdims"]
+        how = node.attributes(ReductionAttributes)
+        self.axes, self.keepdims = tuple(axis + 1 for axis in how.axes), how.keepdims
 
     def _factor(self, shape: Sequence[int]) -> Dyadic:
         return Dyadic.nearest(Fraction(1, prod(shape[axis] for axis in self.axes)))

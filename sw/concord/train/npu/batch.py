@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any
 
 from concord.program.allocator import MemorySpace
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.config import NpuConfig
-from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainWriter, ProductSource
 from concord.train.npu.features import Features
-from concord.train.npu.operations import TrainedOperation, TrainedProduct
+from concord.train.npu.operations import TrainedOperation
 from concord.train.npu.plan import WIDE_TOP, TrainingMemory
-from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.tensors import Gradient, Held, Met
 from concord.train.npu.update import UpdateSteps
 
-Kind = TypeVar("Kind", bound=TrainedOperation)
 _FORMATS = TrainingFormats()
 ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
 
@@ -87,42 +85,65 @@ class TrainingBatch:
     def new(self, features: Features, mem: Mem, word: int = 0) -> Held:
         """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers."""
         each = word or (1 if mem is Mem.NARROW else 2)
-        space = self.memory
-        first = self._space(mem).take(each * self.size * features.vectors(self.config.native))
-        return Held(features, self.config.native, mem, each, first, space.registers.take())
+        first = self._space(mem).take(each * self.size * features.vectors)
+        return Held(features, mem, each, first, self.memory.registers.take())
 
-    def share(self, held: Held) -> Held:
-        """Count one user more of a tensor."""
-        held.users += 1
-        return held
+    def share(self, *held: Held) -> Held:
+        """Count one user more of tensors; the first of them."""
+        for each in held:
+            each.users += 1
+        return held[0]
 
-    def release(self, held: Held) -> None:
-        """Count one user less of a tensor, which is given back without any."""
-        held.users -= 1
-        if not held.users:
-            self._space(held.mem).give_back(held.first)
-            self.memory.registers.give_back(held.register)
-
-    def share_register(self, held: Held) -> int:
-        """The register of a tensor, for one more who will give it back."""
-        return self.memory.registers.share(held.register)
+    def release(self, *held: Held) -> None:
+        """Count one user less of tensors, which are given back without any."""
+        for each in held:
+            each.users -= 1
+            if not each.users:
+                self._space(each.mem).give_back(each.first)
+                self.memory.registers.give_back(each.register)
 
     def detach(self, held: Held) -> int:
         """Release a tensor but not its register, which is to be given back."""
-        register = self.share_register(held)
+        register = self.memory.registers.share(held.register)
         self.release(held)
         return register
 
     def _space(self, mem: Mem) -> MemorySpace:
         return self.memory.narrow if mem is Mem.NARROW else self.memory.wide
 
-    def loops(self, held: Held) -> ChainLoops:
-        """Turns over all vectors of a tensor: tiles, and positions of all samples."""
-        return ChainLoops(rows=held.tiles, inner=self.size * held.features.positions)
+    def points(self, product: TrainedOperation) -> int:
+        """Vectors of a gradient that reaches a product."""
+        return self.size * product.outputs.positions
+
+    def point_tiles(self, points: int) -> int:
+        """Tiles whose lanes are so many points."""
+        return self.memory.allocator.tiles(points)
+
+    # Chains -------------------------------------------------------------------------------------------
+
+    def loops(self, held: Held, rows: int = 0) -> ChainLoops:
+        """Turns over all vectors of a tensor: tiles, or so many rows, and positions of all samples."""
+        rows = rows or held.tiles
+        return ChainLoops(rows, self.size * held.features.vectors // rows)
 
     def image_loops(self, features: Features) -> ChainLoops:
         """Turns over samples, columns and rows of images."""
         return ChainLoops(self.size, features.width, features.height)
+
+    def every(
+        self, source: Held, vectors: Held | None = None, operand: Held | None = None, rows: int = 0, **chain: Any
+    ) -> None:
+        """A chain over all vectors of a tensor, and over those of others in the same order."""
+        loops = self.loops(source, rows)
+        places = (None if held is None else held.every(loops.rows) for held in (vectors, operand))
+        self.writer.chain(loops, source.every(loops.rows), vectors=next(places), operand=next(places), **chain)
+
+    def images(self, features: Features, source: Met, vectors: Met, operand: Met | None = None, **steps: Any) -> None:
+        """Chains over images, one for each tile of channels, of what a tap of windows meets in tensors."""
+        for c in range(source.held.tiles):
+            places = (None if met is None else met.held.image(c, met.window) for met in (vectors, operand))
+            whole = source.held.image(c, source.window)
+            self.writer.chain(self.image_loops(features), whole, vectors=next(places), operand=next(places), **steps)
 
     # Forward ------------------------------------------------------------------------------------------
 
@@ -146,37 +167,26 @@ class TrainingBatch:
 
     def narrowed(self, name: str, source: Held, result: Held, relu: bool) -> None:
         """Round a tensor to an activation, and write it as rows of tiles if a product reads all of it ``name``."""
-        self.writer.step(Op.T_FIT, result.register, source.register, bits=ACTIVATION_BITS, place=1)
-        product = next(
-            (step for step in self.memory.operations.readers(name) if isinstance(step, TrainedProduct) and step.flat),
-            None,
-        )
-        loops, tile_rows = self.loops(source), None
+        self.writer.fit(result.register, source.register, ACTIVATION_BITS)
+        rows, tile_rows = 0, None
+        product = next((step for step in self.memory.operations.readers(name) if step.flat), None)
         if product is not None:
             rows, points = self.memory.products[product.name].point_rows, self.points(product)
-            loops = ChainLoops(rows, points)
-            result.rows = self.memory.tiles.take(rows * -(-points // self.config.native)), rows
+            result.rows = self.memory.tiles.take(rows * self.point_tiles(points)), rows
             tile_rows = self.point_numbers(points, result.rows[0])
-        self.writer.chain(
-            loops, source.every(loops.rows), vectors=result.every(loops.rows), tile_rows=tile_rows, round1=1,
-            relu=int(relu),
-        )  # fmt: skip
-
-    def points(self, product: TrainedProduct) -> int:
-        """Vectors of a gradient that reaches a product."""
-        return self.size * product.outputs.positions
+        self.every(source, result, rows=rows, tile_rows=tile_rows, round1=1, relu=int(relu))
 
     def point_numbers(self, points: int, tiles: int) -> Address:
         """Rows of tiles ``[vector of a point][tile of points]``, for loops over vectors of a point and points."""
         native = self.config.native
-        return Address(tiles * native, -(-points // native) * native, 1)
+        return Address(tiles * native, self.point_tiles(points) * native, 1)
 
     def transpose_waiting(self) -> None:
         """Transpose inputs of products, those side by side in one chain, and give their tiles back."""
         space, chains = self.memory, list[Transposition]()
         following: tuple[int, ...] = ()
         for part in self.waiting:
-            tiles = part.rows * -(-part.points // self.config.native)
+            tiles = part.rows * self.point_tiles(part.points)
             words = part.lanes * tiles
             part.vectors = space.narrow.take(words)
             if following == (part.points, part.lanes, part.tiles, part.vectors):
@@ -191,21 +201,22 @@ class TrainingBatch:
 
     def transpose(self, part: Transposition) -> None:
         """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""
-        native, steps = self.config.native, self.config.steps
-        count = -(-part.points // native)
-        picked = ProductSource(Address(self.memory.units, 0, 1), Address(part.tiles * steps, steps, 0, count * steps))
+        steps, count = self.config.steps, self.point_tiles(part.points)
+        words = Address(part.tiles * steps, steps, 0, count * steps)
         place = VectorPlace(Mem.NARROW, Address(part.vectors, 1, count, part.lanes * count))
-        loops = ChainLoops(count, part.lanes, part.rows)
-        self.writer.chain(loops, picked, vectors=place, valid=part.points % native)
+        self.pick(ChainLoops(count, part.lanes, part.rows), words, place, part.points)
+
+    def pick(self, loops: ChainLoops, tiles: Address, vectors: VectorPlace, count: int) -> None:
+        """Write columns of tiles as vectors, with loops over tiles, columns and more; so many lanes are used in all."""
+        units = Address(self.memory["units"], 0, 1)
+        self.writer.chain(loops, ProductSource(units, tiles), vectors=vectors, valid=count % self.config.native)
 
     def done(self, name: str) -> None:
         """An operation has read a tensor."""
         value = self._values[name]
         value.left -= 1
         if value.left <= 0:
-            self.release(value.made)
-            if value.activation is not None:
-                self.release(value.activation)
+            self.release(value.made, *([] if value.activation is None else [value.activation]))
             del self._values[name]
 
     # Backward -----------------------------------------------------------------------------------------
@@ -226,40 +237,20 @@ class TrainingBatch:
         """A gradient as wide integers with an exact greatest magnitude, in the place of it."""
         if gradient.mask is None:
             return gradient.whole
-        writer, source, mask = self.writer, gradient.whole, gradient.mask
-        result, loops = self.new(source.features, Mem.WIDE), self.loops(source)
-        place = result.every(loops.rows)
-        writer.step(Op.T_FIT, result.register, source.register, bits=GRADIENT_BITS, place=1)
-        writer.chain(
-            loops, source.every(loops.rows), operand=mask.every(loops.rows), vectors=place, round1=1, mask=1
-        )  # fmt: skip
-        writer.step(Op.T_MUL, result.register, result.register, y=self.memory.unscaled)
-        writer.chain(loops, place, peak=1, tensor=result.register)
-        self.release_gradient(gradient)
+        result = self.new(gradient.whole.features, Mem.WIDE)
+        self.writer.fit(result.register, gradient.whole.register, GRADIENT_BITS)
+        self.every(gradient.whole, result, gradient.mask, round1=1, mask=1)
+        self._peak(result, result.register)
+        self.release(*gradient.parts)
         return result
-
-    def release_gradient(self, gradient: Gradient) -> None:
-        """Count one user less of a gradient."""
-        self.release(gradient.whole)
-        if gradient.mask is not None:
-            self.release(gradient.mask)
-
-    def share_gradient(self, gradient: Gradient) -> Gradient:
-        """Count one user more of a gradient."""
-        self.share(gradient.whole)
-        if gradient.mask is not None:
-            self.share(gradient.mask)
-        return gradient
-
-    # Chains -------------------------------------------------------------------------------------------
 
     def total(self, first: Held, second: Held) -> Held:
         """The sum of two tensors, which are released: once for the greatest magnitude, and once more to be rounded."""
-        writer, registers = self.writer, [self._exact(held) for held in (first, second)]
+        registers = [self._exact(held) for held in (first, second)]
         result, loops = self.new(first.features, Mem.WIDE), self.loops(first)
         source, operand = first.every(loops.rows), second.every(loops.rows)
-        writer.step(Op.T_ADD, result.register, registers[0], y=registers[1])
-        writer.rounded(loops, source, result.register, result.every(loops.rows), operand=operand, add=1)
+        self.writer.step(Op.T_ADD, result.register, *registers)
+        self.writer.rounded(loops, source, result.register, result.every(loops.rows), operand=operand, add=1)
         for held, register in zip((first, second), registers, strict=True):
             if register != held.register:
                 self.memory.registers.give_back(register)
@@ -270,24 +261,26 @@ class TrainingBatch:
         """A register with the greatest magnitude of a tensor, not only a bound."""
         if held.exact:
             return held.register
-        register, loops = self.memory.registers.take(), self.loops(held)
-        self.writer.step(Op.T_MUL, register, held.register, y=self.memory.unscaled)
-        self.writer.chain(loops, held.every(loops.rows), peak=1, tensor=register)
+        register = self.memory.registers.take()
+        self._peak(held, register)
         return register
+
+    def _peak(self, held: Held, register: int) -> None:
+        """Leave the exponent of a tensor and its greatest magnitude in a register."""
+        self.writer.step(Op.T_MUL, register, held.register, self.memory.unscaled)
+        self.every(held, peak=1, tensor=register)
 
     def clear(self, held: Held) -> None:
         """Make all words of a tensor zero."""
-        each = held.word if held.mem is Mem.NARROW else 1
-        step = held.word if held.mem is Mem.WIDE else 1
-        count = self.size * held.features.vectors(self.config.native)
+        each, step = (held.word, 1) if held.mem is Mem.NARROW else (1, held.word)
         self.writer.chain(
-            ChainLoops(rows=each, inner=count),
-            VectorPlace(Mem.NARROW, Address(self.memory.zeros)),
+            ChainLoops(rows=each, inner=self.size * held.features.vectors),
+            VectorPlace(Mem.NARROW, Address(self.memory["zeros"])),
             vectors=VectorPlace(held.mem, Address(held.first, step, step * each)),
         )
 
 
-class OperationSteps(Generic[Kind]):
+class OperationSteps:
     """Chains of an operation; keeps from the forward to the backward pass where tensors lie.
 
     Parameters
@@ -300,7 +293,7 @@ class OperationSteps(Generic[Kind]):
         Of parameters.
     """
 
-    def __init__(self, batch: TrainingBatch, step: Kind, updates: UpdateSteps):
+    def __init__(self, batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps):
         self.batch, self.step, self.updates = batch, step, updates
         self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
 
@@ -314,7 +307,3 @@ class OperationSteps(Generic[Kind]):
 
     def forget(self) -> None:
         """Release what was kept, where nobody asks for the gradient."""
-
-    def _in_range(self, register: int) -> None:
-        """See to it that the exponent of an intermediate that has 32 bits already is one of training."""
-        self.writer.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from concord.program.builder import ProgramBuilder
 from concord.program.chains import ORIGIN, Address, ChainLoops, Pad, VectorPlace, Window
-from concord.program.integers import ChainSteps, IntegerChain, Planes, ProductTaps
+from concord.program.integers import NOWHERE, ChainSteps, IntegerChain, Planes, ProductTaps, broken_integer_rules
 from concord.program.trace import trace
 from concord.spec import isa
 from concord.spec.config import NpuConfig
@@ -33,6 +34,21 @@ class ProductSource:
     pad: Pad = field(default_factory=Pad)
 
 
+def _fields(fields: Mapping[str, int]) -> dict[str, int]:
+    """Fields of a word; numbers of registers count modulo how many there are."""
+    return {name: number % TENSORS if name in _REGISTERS else number for name, number in fields.items()}
+
+
+@contextmanager
+def _within_reach(op: Op) -> Iterator[None]:
+    """Say what helps where a number is beyond a field of a word."""
+    try:
+        yield
+    except ValueError as error:
+        word = isa.FORMS[op].mnemonic
+        raise ValueError(f"training on the NPU needs smaller layers or batches: in {word}, {error}") from error
+
+
 class ChainWriter:
     """Writes integer chains and tensor steps to a program; every entry begins with the state of the start of a run."""
 
@@ -51,11 +67,13 @@ class ChainWriter:
         """End an entry."""
         self._builder.emit(Op.HALT)
 
-    def step(self, op: Op, z: int, x: int = 0, **fields: int) -> None:
-        """A step of the tensor registers; numbers of registers count modulo how many there are."""
-        numbers = {"z": z} | ({} if op is Op.T_SET else {"x": x})
-        own = {name: number % TENSORS if name in _REGISTERS else number for name, number in (numbers | fields).items()}
-        self._builder.emit(op, **own)
+    def step(self, op: Op, *registers: int, **fields: int) -> None:
+        """A step of the tensor registers ``z``, ``x`` and ``y``, as many as it has."""
+        self._builder.emit(op, **_fields(dict(zip(_REGISTERS, registers, strict=False)) | fields))
+
+    def fit(self, z: int, x: int, bits: int = WIDE_BITS, place: int = 1) -> None:
+        """A step: the exponent with which a tensor is rounded to so many bits, within the range of training."""
+        self.step(Op.T_FIT, z, x, bits=bits, place=place)
 
     def chain(
         self,
@@ -83,19 +101,17 @@ class ChainWriter:
         else:
             wide = source.mem is Mem.WIDE
             read = {"kind": IntegerSource.WIDE if wide else IntegerSource.NARROW, "source": source.address}
-        for name, place in (("operand", operand), ("destination", vectors)):
-            read |= {} if place is None else {name: place}
         written = {"to_vector": vectors, "to_column": columns, "to_row": tile_rows}
-        flags = {flag: int(place is not None) for flag, place in written.items()}
-        own = {name: number % TENSORS if name in _REGISTERS else number for name, number in steps.items()}
         chain = IntegerChain(
             pc=len(self._builder),
             **vars(loops),
             **read,
+            operand=operand or NOWHERE,
+            destination=vectors or NOWHERE,
             columns=columns or ORIGIN,
             tile_rows=tile_rows or ORIGIN,
             planes=planes or Planes(),
-            steps=ChainSteps(1, **flags, **own),
+            steps=ChainSteps(1, **{flag: int(place is not None) for flag, place in written.items()}, **_fields(steps)),
         )
         pieces = list(chain.pieces())
         if chain.steps.update and len(pieces) > 1:
@@ -110,16 +126,8 @@ class ChainWriter:
     def rounded(self, loops: ChainLoops, source: VectorPlace, register: int, place: VectorPlace, **chain: Any) -> None:
         """Two chains for an intermediate: the first for its greatest magnitude, the second to round and write it."""
         self.chain(loops, source, **chain, peak=1, tensor=register)
-        self.step(Op.T_FIT, register, register, bits=WIDE_BITS, place=1)
+        self.fit(register, register)
         self.chain(loops, source, vectors=place, **chain, round1=1)
-
-    def scaled(
-        self, loops: ChainLoops, source: VectorPlace, register: int, result: int, factor: int, place: VectorPlace
-    ) -> None:
-        """A tensor times a factor, an intermediate; ``register`` and ``result`` are those of both."""
-        self.step(Op.T_SCALE, result, register, factor=factor)
-        self.step(Op.T_FIT, result, result, bits=WIDE_BITS, place=1)
-        self.chain(loops, source, vectors=place, scale=1, factor=factor, round1=1)
 
     def maximum(self, loops: ChainLoops, source: Address, destination: Address, window: Window) -> None:
         """The greatest of narrow integers in windows, a chain as of other networks."""
@@ -143,11 +151,8 @@ class ChainWriter:
 
     def _set(self, op: Op, fields: Mapping[str, int]) -> None:
         """A word that sets state, unless that is so already."""
-        try:
+        with _within_reach(op):
             self._builder.set(op, **fields)
-        except ValueError as error:
-            word = isa.FORMS[op].mnemonic
-            raise ValueError(f"training on the NPU needs smaller layers or batches: in {word}, {error}") from error
 
     def words(self, config: NpuConfig, starts: Sequence[int]) -> tuple[int, ...]:
         """The program, every chain with the least interval that it may have.
@@ -155,7 +160,7 @@ class ChainWriter:
         Raises
         ------
         ValueError
-            If the program traps, or if a sum has more terms than the NPU adds.
+            If the program traps, or if a chain breaks a rule: a sum may have more terms than the NPU adds.
         """
         words = self._builder.words()
         for start in starts:
@@ -164,20 +169,14 @@ class ChainWriter:
                 raise ValueError(f"a program of training must end, not trap with {run.trap.name} at {run.pc}")
             for chain in run.integers:
                 if isinstance(chain, IntegerChain):
-                    _check_terms(chain, config)
-                    form, values = isa.decode(words[chain.pc])
-                    words[chain.pc] = isa.encode(form.op, **(values | {"interval": chain.least_interval(config)}))
+                    words[chain.pc] = _word(chain, config)
         return tuple(words)
 
 
-def _check_terms(chain: IntegerChain, config: NpuConfig) -> None:
-    terms = chain.product_steps(config) // config.steps
-    if terms > config.max_terms:
-        raise ValueError(
-            f"training on the NPU needs sums of at most {config.max_terms} native products (max_terms), not {terms}: "
-            "smaller layers or batches"
-        )
-    if (cycles := chain.least_interval(config)) > (most := isa.FORMS[Op.I_RUN].fields["interval"].high):
-        raise ValueError(
-            f"training on the NPU needs vectors of at most {most} cycles, not {cycles}: smaller layers or batches"
-        )
+def _word(chain: IntegerChain, config: NpuConfig) -> int:
+    """The word that runs a chain, with the least interval."""
+    steps = replace(chain.steps, interval=chain.least_interval(config))
+    for broken in broken_integer_rules(replace(chain, steps=steps), config):
+        raise ValueError(f"training on the NPU needs smaller layers or batches: a chain {broken.message}")
+    with _within_reach(Op.I_RUN):
+        return isa.encode(Op.I_RUN, **vars(steps))

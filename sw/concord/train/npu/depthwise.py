@@ -23,8 +23,8 @@ class DepthwiseSteps(SampleSteps):
     """A convolution of every channel with its own kernel."""
 
     def _window_product(self, o: int) -> ProductSource:
-        own, steps = self.own, self.config.steps
-        return self._windows(o, (own.tiles + o) * steps, 1, ProductTaps(matrix=own.output_tiles * steps))
+        steps, taps = self.config.steps, ProductTaps(matrix=self.step.outputs.tiles * self.config.steps)
+        return self._windows(o, (self.own.tiles + o) * steps, 1, taps)
 
     @property
     def _input_terms(self) -> int:
@@ -32,14 +32,14 @@ class DepthwiseSteps(SampleSteps):
 
     def _input_product(self, digits: Held, c: int) -> ProductSource:
         """Windows as of other convolutions; the taps of the tiles are read from the last to the first."""
-        own, steps, tiles = self.own, self.config.steps, self.own.output_tiles
+        own, steps, tiles = self.own, self.config.steps, digits.tiles
         taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
-        return self._windows_back(digits, c, Address((own.tiles + (own.taps - 1) * tiles + c) * steps), 1, taps)
+        return self._windows_back(digits, c, (own.tiles + (own.taps - 1) * tiles + c) * steps, 1, taps)
 
     # Gradients of the parameters ----------------------------------------------------------------------
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, y=self._x.register)
+        self.writer.step(Op.T_MUL, change, tiles.register, self._x.register)
         bound = tiles.top * MANTISSA_TOP * self.points
         if bound <= WIDE_TOP:
             self._gradient_of_whole_sums(tiles, changes, change, digits_of(bound))
@@ -49,14 +49,12 @@ class DepthwiseSteps(SampleSteps):
 
     def _gradient_of_whole_sums(self, tiles: GradientTiles, changes: int, change: int, count: int) -> None:
         """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
-        own, space = self.own, self.memory.tiles
-        first = space.take(own.weight_words * count)
+        weight, space = self.own.weight, self.memory.tiles
+        first = space.take(weight.layout.vectors * count)
         self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
-        place = VectorPlace(Mem.WIDE, own.words(changes, 2))
-        self.writer.chain(
-            own.loops, self._of_diagonals(first, count, count), vectors=place, peak=1, tensor=change
-        )  # fmt: skip
-        self._in_range(change)
+        source = self._of_diagonals(first, count, count)
+        self.writer.chain(weight.loops, source, vectors=weight.wide(changes), peak=1, tensor=change)
+        self.writer.fit(change, change)
         space.give_back(first)
 
     def _gradient_of_parts(self, tiles: GradientTiles, changes: int, change: int, each: int) -> None:
@@ -74,22 +72,22 @@ class DepthwiseSteps(SampleSteps):
         each : int
             Digits of the gradient in a part.
         """
-        own, writer, space, native = self.own, self.writer, self.memory, self.config.native
-        starts = range(0, tiles.digits, each)
+        weight, writer, space, native = self.own.weight, self.writer, self.memory, self.config.native
+        starts, words = range(0, tiles.digits, each), weight.layout.vectors
         zeros, last = starts[-1], len(starts) - 1
         part = DIGITS_MAX + zeros
         word = last * part + DIGITS_MAX
-        first = space.tiles.take(own.weight_words * word)
-        nothing = VectorPlace(Mem.NARROW, Address(self.memory.zeros))
+        first = space.tiles.take(words * word)
+        nothing = VectorPlace(Mem.NARROW, Address(space["zeros"]))
         columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
-        writer.chain(ChainLoops(zeros * native, last, own.weight_words), nothing, columns=columns)
+        writer.chain(ChainLoops(zeros * native, last, words), nothing, columns=columns)
         parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
         self._diagonals(tiles, parts, first, word, DIGITS_MAX)
-        upper = space.wide.take(2 * own.weight_words)
-        low, high = (VectorPlace(Mem.WIDE, own.words(place, 2)) for place in (changes, upper))
+        upper = space.wide.take(2 * words)
+        low, high = weight.wide(changes), weight.wide(upper)
         sums = len(starts), part - each
-        writer.chain(own.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
-        writer.chain(own.loops, self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums), vectors=high)
+        writer.chain(weight.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
+        writer.chain(weight.loops, self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums), vectors=high)
         self._joined(low, high, _LOWER_DIGITS * DIGIT_BITS, change)
         space.wide.give_back(upper)
         space.tiles.give_back(first)
@@ -106,27 +104,25 @@ class DepthwiseSteps(SampleSteps):
         first, word, count : int
             The first tile, tiles of a word of the weights, and digits of a product.
         """
-        own, native, kernel = self.own, self.config.native, self.step.window.kernel
+        native, (height, width), outputs = self.config.native, self.step.window.kernel, self.step.outputs
         vectors = self.memory.narrow.take(self.transposed_words)
-        units = VectorPlace(Mem.NARROW, Address(self.memory.units, 1))
-        tap = own.output_tiles * word * native
-        for c in range(own.output_tiles):
+        units = VectorPlace(Mem.NARROW, Address(self.memory["units"], 1))
+        loops, planes = ChainLoops(outputs.lanes, width, height), Planes(count, 0, native)
+        tap = outputs.tiles * word * native
+        for c in range(outputs.tiles):
             self.transpose(c, vectors)
             for place, digits in parts.items():
                 source = self.over_taps(vectors, tiles.part(digits), c)
-                columns = Address((first + c * word + place) * native, 1, tap, kernel[1] * tap)
-                self.writer.chain(
-                    ChainLoops(own.lanes, *reversed(kernel)), source, operand=units, columns=columns,
-                    planes=Planes(count, 0, native), mask=1,
-                )  # fmt: skip
+                columns = Address((first + c * word + place) * native, 1, tap, width * tap)
+                self.writer.chain(loops, source, operand=units, columns=columns, planes=planes, mask=1)
         self.memory.narrow.give_back(vectors)
 
     def _of_diagonals(self, first: int, word: int, digits: int, sums: int = 1, apart: int = 0) -> ProductSource:
         """Diagonals as words of the weights: digits of columns of tiles, of several sums some tiles apart."""
-        steps, tiles = self.config.steps, self.own.output_tiles
+        steps, outputs = self.config.steps, self.step.outputs
         return ProductSource(
-            Address(self.memory.ones[self.own.lanes]),
-            Address(first * steps, word * steps, 0, tiles * word * steps),
+            Address(self.memory[f"ones.{outputs.lanes}"]),
+            Address(first * steps, word * steps, 0, outputs.tiles * word * steps),
             sums,
             ProductTaps(matrix=apart * steps, matrix_digit=steps, digits=digits, of=1),
         )

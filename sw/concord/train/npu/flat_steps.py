@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from concord.program.chains import Address, ChainLoops, VectorPlace
+from concord.program.chains import Address, VectorPlace
 from concord.program.integers import ProductTaps
-from concord.spec.isa import Mem, Op
+from concord.spec.isa import Mem
 from concord.train.npu.batch import ACTIVATION_BITS, Transposition
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.products import DenseSteps, ProductChain
@@ -19,7 +19,7 @@ class FlatSteps(DenseSteps):
     @property
     def lanes(self) -> int:
         """Lanes of a vector that are transposed."""
-        return self.config.native if self.own.point_rows > 1 else self.own.channels
+        return self.config.native if self.own.point_rows > 1 else self.step.inputs.channels
 
     def forward(self) -> None:
         super().forward()
@@ -28,15 +28,10 @@ class FlatSteps(DenseSteps):
     def _products(self, result: Held) -> Iterator[ProductChain]:
         own, steps, rows = self.own, self.config.steps, self.own.point_rows
         self._write_rows(rows)
-        source = ProductSource(
-            Address(self._x.first, 0, rows),
-            Address(own.tiles * steps, rows * steps),
-            rows,
-            ProductTaps(vector=1, matrix=steps),
-        )
-        loops = ChainLoops(own.output_tiles, self.points)
-        bias = VectorPlace(Mem.NARROW, Address(own.bias, 1))
-        yield ProductChain(loops, source, result.every(own.output_tiles), bias)
+        words = Address(own.tiles * steps, rows * steps)
+        source = ProductSource(Address(self._x.first, 0, rows), words, rows, ProductTaps(vector=1, matrix=steps))
+        bias = VectorPlace(Mem.NARROW, Address(own.bias.first, 1))
+        yield ProductChain(self.batch.loops(result), source, result.every(result.tiles), bias)
 
     def _write_rows(self, rows: int) -> None:
         """The input as rows of tiles, ``[vector of a point][tile of points]``, to be transposed."""
@@ -45,8 +40,7 @@ class FlatSteps(DenseSteps):
             tiles, x.rows = x.rows[0], None
         else:
             tiles = self.memory.tiles.take(rows * self.point_tiles)
-            numbers = batch.point_numbers(self.points, tiles)
-            self.writer.chain(ChainLoops(rows, self.points), x.every(rows), tile_rows=numbers)
+            batch.every(x, rows=rows, tile_rows=batch.point_numbers(self.points, tiles))
         self._transposition = Transposition(self.points, self.lanes, tiles, rows)
         batch.waiting.append(self._transposition)
 
@@ -54,8 +48,8 @@ class FlatSteps(DenseSteps):
         own, count = self.own, self.point_tiles
         tap = own.tap_lanes * count if own.taps > 1 else 0
         for tiles, place in products:
-            source = tiles.over_points(Address(self._transposition.vectors, 0, count, tap), self.config.steps)
-            yield ProductChain(own.loops, source, place)
+            source = tiles.over_points(Address(self._transposition.vectors, 0, count, tap))
+            yield ProductChain(own.weight.loops, source, place)
 
     def forget(self) -> None:
         self.memory.narrow.give_back(self._transposition.vectors)
@@ -67,7 +61,7 @@ class PackedSteps(FlatSteps):
 
     @property
     def lanes(self) -> int:
-        return self.own.taps * self.own.channels
+        return self.own.windows.channels
 
     def _read(self) -> Held:
         own, batch, native = self.own, self.batch, self.config.native
@@ -75,7 +69,7 @@ class PackedSteps(FlatSteps):
         if own.selection is None:
             return x
         met = batch.new(own.windows, Mem.NARROW)
-        self.writer.step(Op.T_FIT, met.register, x.register, bits=ACTIVATION_BITS, place=1)
+        self.writer.fit(met.register, x.register, ACTIVATION_BITS)
         met.rows = self.memory.tiles.take(self.point_tiles), 1
         source = self._windows(0, own.selection * self.config.steps, 1, ProductTaps(matrix=self.config.steps))
         rows = self._point_columns(met.rows[0] * native)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
-from typing import Any
 
 import numpy as np
 
+from concord.compiler.ir.layers import LayerWindow
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
 from concord.spec.isa import ACCUMULATOR_POINT, COARSER_MAX
@@ -20,8 +20,7 @@ from concord.train.layers.dense import Dense
 from concord.train.layers.pointwise import Add, Moving, ReluLayer, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
 from concord.train.network import CannotTrain, TrainableNetwork
-from concord.train.npu.features import Features, WindowShape
-from concord.train.parameters import Parameter
+from concord.train.npu.features import WHOLE, Features
 from concord.train.settings import Settings
 from concord.train.tensor import Dyadic
 
@@ -35,12 +34,12 @@ _SIDE = 63
 
 @dataclass(frozen=True)
 class TrainedOperation:
-    """An operation of a network.
+    """An operation of a network: a layer of the trainer, and the layouts of what it reads and makes.
 
     Parameters
     ----------
-    name : str
-        Of its layer.
+    layer : TrainableLayer
+        What is computed.
     reads : tuple of str
         Tensors that it reads.
     makes : str
@@ -49,71 +48,59 @@ class TrainedOperation:
         Of these.
     back : tuple of bool
         For every tensor that it reads, whether its gradient is asked for.
+    window : LayerWindow
+        Of a product or a pooling. That of a product with a vector is the whole image.
+    factor : Dyadic or None
+        Of an average: what the sum of a window is multiplied by.
     """
 
-    name: str
+    layer: TrainableLayer
     reads: tuple[str, ...]
     makes: str
     inputs: Features
     outputs: Features
     back: tuple[bool, ...]
+    window: LayerWindow = WHOLE
+    factor: Dyadic | None = None
 
+    @property
+    def name(self) -> str:
+        """Name of the layer."""
+        return self.layer.name
 
-@dataclass(frozen=True)
-class TrainedProduct(TrainedOperation):
-    """A convolution, or a product with a vector: then the window is the whole image.
+    @property
+    def product(self) -> bool:
+        """True if there are weights and a bias: ``[O, C, *kernel]`` or ``[O, C * taps]``, and ``[O]``."""
+        return bool(self.layer.parameters)
 
-    Parameters
-    ----------
-    weight, bias : Parameter
-        ``[O, C, *kernel]`` or ``[O, C * taps]``, and ``[O]``.
-    window : WindowShape
-    """
+    @property
+    def pooling(self) -> bool:
+        """True for maxima and averages of windows."""
+        return isinstance(self.layer, MaxPool | AveragePool | Mean)
 
-    weight: Parameter
-    bias: Parameter
-    window: WindowShape
+    @property
+    def depthwise(self) -> bool:
+        """True for a convolution with a kernel for every channel; weights are ``[C, 1, *kernel]``."""
+        return isinstance(self.layer, Conv) and self.layer.group > 1
 
     @property
     def flat(self) -> bool:
-        """True if every vector of the input is in one window, those of a window side by side."""
-        whole = self.window.kernel == (self.inputs.height, self.inputs.width) and self.outputs.positions == 1
-        plain = self.window.taps == 1 and self.window.strides == (1, 1)
-        return (whole or plain) and not any(self.window.pads) and self.window.dilations == (1, 1)
-
-
-@dataclass(frozen=True)
-class TrainedDepthwise(TrainedProduct):
-    """A convolution with a kernel for every channel; weights are ``[C, 1, *kernel]``."""
+        """True if every vector of the input is in one window of a product, those of a window side by side."""
+        window, (height, width) = self.window, self.inputs.size
+        whole = window.kernel == (height, width) and self.outputs.positions == 1
+        plain = window.taps == 1 and window.stride == (1, 1)
+        apart = window.dilation == (1, 1) and not window.padded(self.outputs.size)
+        return self.product and not self.depthwise and (whole or plain) and apart and not any(window.begin)
 
     @property
-    def flat(self) -> bool:
-        return False
+    def windowed(self) -> bool:
+        """True for a product of all inputs of windows."""
+        return self.product and not self.depthwise and not self.flat
 
-
-@dataclass(frozen=True)
-class TrainedRelu(TrainedOperation):
-    """Zero in the place of what is negative."""
-
-
-@dataclass(frozen=True)
-class TrainedMaximum(TrainedOperation):
-    """The greatest element of windows that do not overlap."""
-
-    window: WindowShape
-
-
-@dataclass(frozen=True)
-class TrainedAverage(TrainedOperation):
-    """The sum of windows that do not overlap, times a factor."""
-
-    window: WindowShape
-    factor: Dyadic
-
-
-@dataclass(frozen=True)
-class TrainedSum(TrainedOperation):
-    """The sum of two tensors."""
+    @property
+    def packed(self) -> bool:
+        """True if all elements of a window of a product fit a vector, and are worth to be put there."""
+        return self.windowed and 1 < self.window.taps <= self.inputs.native // self.inputs.channels
 
 
 @dataclass(frozen=True)
@@ -122,7 +109,7 @@ class TrainingOperations:
 
     Parameters
     ----------
-    steps : tuple of TrainedOperation
+    steps : list of TrainedOperation
         In the order of the graph.
     source, output : str
         The tensors that it reads and makes.
@@ -130,28 +117,37 @@ class TrainingOperations:
         Of every tensor.
     """
 
-    steps: tuple[TrainedOperation, ...]
+    steps: list[TrainedOperation]
     source: str
     output: str
     features: dict[str, Features]
 
     @property
-    def products(self) -> tuple[TrainedProduct, ...]:
+    def products(self) -> list[TrainedOperation]:
         """Operations with parameters."""
-        return tuple(step for step in self.steps if isinstance(step, TrainedProduct))
+        return [step for step in self.steps if step.product]
+
+    @property
+    def packed_samples(self) -> TrainedOperation | None:
+        """The only reader of the samples, if it multiplies windows that a vector holds."""
+        readers = self.readers(self.source)
+        step = readers[0] if len(readers) == 1 else None
+        return step if step is not None and step.packed else None
 
     def readers(self, tensor: str) -> list[TrainedOperation]:
         """Operations that read a tensor, each as often as it does."""
         return [step for step in self.steps for name in step.reads if name == tensor]
 
 
-def operations_of(network: TrainableNetwork, settings: Settings) -> TrainingOperations:
+def operations_of(network: TrainableNetwork, settings: Settings, native: int) -> TrainingOperations:
     """The operations of a network.
 
     Parameters
     ----------
     network, settings
         What is trained, and how.
+    native : int
+        Native dimension of the NPU.
 
     Raises
     ------
@@ -166,10 +162,11 @@ def operations_of(network: TrainableNetwork, settings: Settings) -> TrainingOper
         if any(isinstance(layer, TableFunction) for layer in others):
             reasons.append("relu in the place of these functions")
     else:
-        builder = _Builder(network)
-        reasons += builder.problems
+        builder = _Builder(network, native)
+        operations = builder.built()
+        reasons += [*builder.problems, *_network_in_the_way(operations)]
         if not reasons:
-            return builder.operations
+            return operations
     raise CannotTrain(
         f"training on the NPU needs {'; '.join(reasons)}; or train this network on the host, without --on"
     )
@@ -189,12 +186,30 @@ def _settings_in_the_way(settings: Settings) -> Iterator[str]:
         yield "exact sums, not accumulators of few bits ([overflow])"
 
 
+def _network_in_the_way(operations: TrainingOperations) -> Iterator[str]:
+    """Problems of a network as a whole."""
+    for step in operations.steps:
+        if len(operations.readers(step.makes)) > _READERS:
+            yield f"at most {_READERS} readers of a tensor, not as {step.name}"
+        if step.makes == operations.output and operations.readers(step.makes):
+            yield f"an output of the network that no layer reads, not {step.name}"
+    last = [step.layer for step in operations.steps if step.makes == operations.output]
+    if not any(isinstance(layer, Conv | Dense | AveragePool | Mean | Add) for layer in last):
+        yield "a product, an average or a sum at the end of the network"
+    most = max((size for step in operations.steps for size in step.inputs.size), default=0)
+    if most > _SIDE:
+        yield f"images of at most {_SIDE} rows and columns, not {most}"
+
+
 def _supported(layer: TrainableLayer) -> bool:
-    if isinstance(layer, Moving):
-        return layer.node.op == "Reshape"
-    if type(layer) is Conv:
-        return layer.group == 1 or layer.depthwise
-    return type(layer) is Dense or isinstance(layer, ReluLayer | MaxPool | AveragePool | Mean | Add)
+    match layer:
+        case Moving():
+            return layer.node.op == "Reshape"
+        case Conv():
+            return layer.group == 1 or layer.depthwise
+        case Dense():
+            return type(layer) is Dense
+    return isinstance(layer, ReluLayer | MaxPool | AveragePool | Mean | Add)
 
 
 def _named(layer: TrainableLayer) -> str:
@@ -204,113 +219,89 @@ def _named(layer: TrainableLayer) -> str:
 
 @dataclass
 class _Builder:
-    """Builds the operations, and collects what is in the way."""
+    """Builds the operations, and collects what is in the way of single layers."""
 
     network: TrainableNetwork
+    native: int
     problems: list[str] = field(default_factory=list)
+    #: Tensors that the NPU has, by tensors of the graph.
+    names: dict[str, str] = field(default_factory=dict)
+    features: dict[str, Features] = field(default_factory=dict)
+    #: Tensors whose gradients are asked for.
+    asked: set[str] = field(default_factory=set)
+    steps: list[TrainedOperation] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def built(self) -> TrainingOperations:
+        """The operations."""
         graph = self.network.graph
-        self.source = graph.inputs[0]
-        self.names = {self.source: self.source}
-        readers = graph.consumers(self.source)
+        source = graph.inputs[0]
+        first, readers = graph.shapes[source], graph.consumers(source)
         only_vectors = bool(readers) and all(
             node.op == "Reshape" and prod(graph.shapes[node.outputs[0]][:-1]) == 1 for node in readers
         )
-        first = graph.shapes[self.source]
-        self.features = {self.source: Features(prod(first)) if only_vectors else Features.of(first)}
-        self.asked: set[str] = set()
-        self.steps: list[TrainedOperation] = []
+        self.names[source] = source
+        self.features[source] = Features(self.native, prod(first)) if only_vectors else self._layout(source)
         for layer in self.network.layers:
-            self._add(layer)
-        self.output = self.names[self.network.output]
-        self._check()
+            if isinstance(layer, Moving):
+                self._reshape(layer)
+            else:
+                self._add(layer)
+        return TrainingOperations(self.steps, source, self.names[self.network.output], self.features)
 
-    @property
-    def operations(self) -> TrainingOperations:
-        """Operations that were built."""
-        return TrainingOperations(tuple(self.steps), self.source, self.output, self.features)
+    def _layout(self, name: str) -> Features:
+        """Layout of a tensor as the graph has it."""
+        return Features.of(self.network.graph.shapes[name], self.native)
 
     def _add(self, layer: TrainableLayer) -> None:
-        reads = tuple(self.names[name] for name in layer.inputs)
-        made = layer.outputs[0]
-        if isinstance(layer, Moving):
-            self._reshape(layer, reads[0])
-            return
-        self.names[made] = made
+        reads, made = tuple(self.names[name] for name in layer.inputs), layer.outputs[0]
         back = tuple(name in self.asked for name in reads)
         if layer.parameters or any(back):
             self.asked.add(made)
-        shapes, inputs = self.network.graph.shapes, self.features[reads[0]]
-        source, outputs = shapes[layer.inputs[0]], Features.of(shapes[made])
-        kind: type[TrainedOperation] = TrainedRelu
-        own: dict[str, Any] = {}
+        source = self.network.graph.shapes[layer.inputs[0]]
+        inputs, outputs = self.features[reads[0]], self._layout(made)
+        window, factor = LayerWindow(inputs.size, size=inputs.size), None
         match layer:
             case Conv():
-                self._check_images(layer, inputs)
-                kind = TrainedDepthwise if layer.group > 1 else TrainedProduct
-                own = {"weight": layer.weight, "bias": layer.bias, "window": WindowShape.of(layer.geometry)}
+                window = self._image_window(layer, inputs)
             case Dense():
                 if prod(source[:-1]) != 1:
                     self.problems.append(f"products of vectors, not of {list(source[1:])} as {layer.name}")
-                kind, outputs = TrainedProduct, Features(layer.weight.blocks.shape[0])
-                own = {"weight": layer.weight, "bias": layer.bias, "window": WindowShape((inputs.height, inputs.width))}
+                outputs = Features(self.native, layer.weight.blocks.shape[0])
             case MaxPool() | AveragePool():
-                self._check_images(layer, inputs)
-                kind, own = TrainedMaximum, {"window": self._pool_window(layer, inputs, outputs)}
+                window = self._image_window(layer, inputs)
+                if not layer.geometry.apart:
+                    self.problems.append(f"windows of poolings that do not overlap, not as {layer.name}")
+                if window.padded(outputs.size):
+                    self.problems.append(f"windows of poolings inside the image, not as {layer.name}")
                 if isinstance(layer, AveragePool):
                     numbers = np.unique(divisors(layer.node.attributes(AveragePoolAttributes), source[2:]))
-                    kind, own["factor"] = TrainedAverage, Dyadic.nearest(Fraction(1, int(numbers[0])))
+                    factor = Dyadic.nearest(Fraction(1, int(numbers[0])))
             case Mean():
-                if Features.of(source) != inputs or [axis - 1 for axis in layer.axes] != list(range(2, len(source))):
+                if self._layout(layer.inputs[0]) != inputs or [n - 1 for n in layer.axes] != [*range(2, len(source))]:
                     self.problems.append(f"means over all positions of images, not as {layer.name}")
-                kind, outputs = TrainedAverage, Features(inputs.channels)
-                own = {"window": WindowShape((inputs.height, inputs.width))}
-                own["factor"] = Dyadic.nearest(Fraction(1, inputs.positions))
+                outputs, factor = Features(self.native, inputs.channels), Dyadic.nearest(Fraction(1, inputs.positions))
             case Add():
                 if len({self.features[name] for name in reads}) > 1 or len(set(reads)) < len(reads):
                     self.problems.append(f"sums of two tensors with the same layout, not as {layer.name}")
-                kind, outputs = TrainedSum, inputs
+                window, outputs = WHOLE, inputs
             case _:
-                outputs = inputs
-        self.features[made] = outputs
-        self.steps.append(kind(layer.name, reads, made, inputs, outputs, back, **own))
+                window, outputs = WHOLE, inputs
+        self.names[made], self.features[made] = made, outputs
+        self.steps.append(TrainedOperation(layer, reads, made, inputs, outputs, back, window, factor))
 
-    def _check_images(self, layer: TrainableLayer, inputs: Features) -> None:
-        """Windows go over images as they were made: what a Reshape has made of a tensor lies as before."""
-        shape = self.network.graph.shapes[layer.inputs[0]]
+    def _image_window(self, layer: Conv | MaxPool | AveragePool, inputs: Features) -> LayerWindow:
+        """Window over images as they were made: what a Reshape has made of a tensor lies as before."""
+        shape, geometry = self.network.graph.shapes[layer.inputs[0]], layer.geometry
         if len(shape) > _IMAGE_AXES:
             self.problems.append(f"windows over images, not over {list(shape[1:])} as {layer.name}")
-        elif Features.of(shape) != inputs:
+            return WHOLE
+        if self._layout(layer.inputs[0]) != inputs:
             self.problems.append(f"windows over images that no reshape has made, not {list(shape[1:])} as {layer.name}")
+        return LayerWindow.of(geometry.attributes, geometry.kernel, inputs.size)
 
-    def _reshape(self, layer: Moving, read: str) -> None:
+    def _reshape(self, layer: Moving) -> None:
         shapes, made = self.network.graph.shapes, layer.outputs[0]
         before, after = shapes[layer.inputs[0]], shapes[made]
         if prod(after[:-1]) != 1 and before != after and not prod(before) == after[1]:
             self.problems.append(f"reshapes to vectors, not to {list(after[1:])} as {layer.name}")
-        self.names[made] = read
-
-    def _pool_window(self, layer: MaxPool | AveragePool, inputs: Features, outputs: Features) -> WindowShape:
-        """The window of a pooling."""
-        window = WindowShape.of(layer.geometry)
-        if not layer.geometry.apart:
-            self.problems.append(f"windows of poolings that do not overlap, not as {layer.name}")
-        if any(not window.inside(tap, inputs, outputs) for tap in range(window.taps)):
-            self.problems.append(f"windows of poolings inside the image, not as {layer.name}")
-        return window
-
-    def _check(self) -> None:
-        """Collect the problems of the network as a whole."""
-        operations = self.operations
-        for step in operations.steps:
-            if len(operations.readers(step.makes)) > _READERS:
-                self.problems.append(f"at most {_READERS} readers of a tensor, not as {step.name}")
-            if step.makes == self.output and operations.readers(step.makes):
-                self.problems.append(f"an output of the network that no layer reads, not {step.name}")
-        last = next((step for step in operations.steps if step.makes == self.output), None)
-        if not isinstance(last, TrainedProduct | TrainedAverage | TrainedSum):
-            self.problems.append("a product, an average or a sum at the end of the network")
-        sides = [size for step in self.steps for size in (step.inputs.height, step.inputs.width)]
-        if max(sides, default=0) > _SIDE:
-            self.problems.append(f"images of at most {_SIDE} rows and columns, not {max(sides)}")
+        self.names[made] = self.names[layer.inputs[0]]

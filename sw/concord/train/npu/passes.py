@@ -3,57 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.softmax import PROBABILITY_POINT
+from concord.train.layers.pointwise import Add, ReluLayer
+from concord.train.layers.pooling import AveragePool, MaxPool, Mean
 from concord.train.npu.batch import OperationSteps, TrainingBatch
 from concord.train.npu.chains import ChainWriter
 from concord.train.npu.depthwise import DepthwiseSteps
 from concord.train.npu.flat_steps import FlatSteps, PackedSteps
-from concord.train.npu.operations import (
-    TrainedAverage,
-    TrainedDepthwise,
-    TrainedMaximum,
-    TrainedOperation,
-    TrainedProduct,
-    TrainedRelu,
-    TrainedSum,
-)
-from concord.train.npu.plan import WIDE_TOP, TrainingMemory, has_samples_as_lanes, is_packed
+from concord.train.npu.operations import TrainedOperation
+from concord.train.npu.plan import WIDE_TOP, TrainingMemory, has_samples_as_lanes
 from concord.train.npu.pointwise import ReluSteps, SumSteps
 from concord.train.npu.pooling import AverageSteps, MaximumSteps
-from concord.train.npu.products import DenseSteps
 from concord.train.npu.tensors import Gradient, Held
 from concord.train.npu.update import UpdateSteps
 from concord.train.npu.window_steps import PointWindowSteps, SampleWindowSteps
 
 #: Bounds of the gradients of losses.
 _TOPS = {"cross_entropy": 1 << PROBABILITY_POINT, "mse": WIDE_TOP}
-_STEPS: dict[type[TrainedOperation], type[OperationSteps[Any]]] = {
-    TrainedDepthwise: DepthwiseSteps,
-    TrainedRelu: ReluSteps,
-    TrainedMaximum: MaximumSteps,
-    TrainedAverage: AverageSteps,
-    TrainedSum: SumSteps,
-}
 
 
-def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -> OperationSteps[Any]:
-    """Writer of the chains of an operation."""
-    if type(step) is TrainedProduct:
-        return _product_steps(batch, step)(batch, step, updates)
-    return _STEPS[type(step)](batch, step, updates)
-
-
-def _product_steps(batch: TrainingBatch, step: TrainedProduct) -> type[DenseSteps]:
-    """The way that is shortest."""
-    if has_samples_as_lanes(step, batch.size, batch.config):
-        return SampleWindowSteps
-    if is_packed(step, batch.config.native):
-        return PackedSteps
-    return FlatSteps if step.flat else PointWindowSteps
+def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -> OperationSteps:
+    """Writer of the chains of an operation; of a product the one that takes the fewest cycles."""
+    kind: type[OperationSteps] = PointWindowSteps
+    match step.layer:
+        case ReluLayer():
+            kind = ReluSteps
+        case Add():
+            kind = SumSteps
+        case MaxPool():
+            kind = MaximumSteps
+        case AveragePool() | Mean():
+            kind = AverageSteps
+        case _ if step.depthwise:
+            kind = DepthwiseSteps
+        case _ if step.packed:
+            kind = PackedSteps
+        case _ if step.flat:
+            kind = FlatSteps
+        case _ if has_samples_as_lanes(step, batch.size, batch.config):
+            kind = SampleWindowSteps
+    return kind(batch, step, updates)
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,30 @@
 """Memories of the NPU while it trains: parameters, what belongs to them, and constants.
 
 N is the native dimension. A tile are N elements of a vector, or N x N of a matrix. Weights are
-``[tap][input][tile of outputs]``.
+``[tap][input][tile of outputs]``. What stays has a name in the allocator, what passes is in one of its spaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
 
 from concord.program.allocator import Allocator, MemorySpace
-from concord.program.chains import Address, ChainLoops
+from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
-from concord.spec.isa import DIGITS_MAX
+from concord.spec.isa import DIGITS_MAX, Mem
 from concord.spec.memmap import RegionId
 from concord.spec.training import TrainingFormats
 from concord.train.npu.features import Features
-from concord.train.npu.operations import (
-    TrainedAverage,
-    TrainedDepthwise,
-    TrainedMaximum,
-    TrainedOperation,
-    TrainedProduct,
-    TrainingOperations,
-)
+from concord.train.npu.operations import TrainedOperation, TrainingOperations
 from concord.train.npu.registers import ParameterRegisters, TrainingFactor
+from concord.train.npu.words import Ints
+from concord.train.parameters import Parameter
 from concord.train.tensor import Dyadic
 
 #: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
@@ -35,8 +33,6 @@ WIDE_TOP = (1 << WIDE_BITS - 1) - 1
 GRADIENT_TOP, MANTISSA_TOP = _FORMATS.gradient.q_max, _FORMATS.weight.q_max
 #: Words of a gradient as products read it.
 GRADIENT_DIGITS = digits_of_bits(_FORMATS.gradient.bits)
-#: Memories whose words are taken and given back.
-_REGIONS = RegionId.NARROW, RegionId.WIDE, RegionId.MATRIX, RegionId.TENSORS
 
 
 def digits_of(top: int) -> int:
@@ -45,15 +41,62 @@ def digits_of(top: int) -> int:
 
 
 @dataclass(frozen=True)
+class ParameterMemory:
+    """A parameter.
+
+    Parameters
+    ----------
+    parameter : Parameter
+        On the host.
+    layout : Features
+        Outputs as channels, taps as rows, inputs of a tap as columns.
+    first : int
+        The first narrow word.
+    registers : ParameterRegisters
+        Tensor registers.
+    """
+
+    parameter: Parameter
+    layout: Features
+    first: int
+    registers: ParameterRegisters
+
+    @property
+    def loops(self) -> ChainLoops:
+        """Turns over its words."""
+        return self.layout.loops
+
+    @property
+    def vectors(self) -> VectorPlace:
+        """Its words."""
+        return VectorPlace(Mem.NARROW, self.layout.every(self.first, 1))
+
+    def wide(self, first: int) -> VectorPlace:
+        """Wide integers in the order of its words, from a word on."""
+        return VectorPlace(Mem.WIDE, self.layout.every(first, 2))
+
+    def pack(self, values: npt.NDArray[Any], config: NpuConfig) -> Ints:
+        """Vectors of the parameter, of its numbers ``[O, inputs, taps]`` or ``[O]``."""
+        layout = self.layout
+        return layout.pack(values.reshape(layout.channels, layout.width, layout.height).swapaxes(1, 2), config)
+
+    def unpack(self, vectors: Ints, config: NpuConfig) -> Ints:
+        """Inverse of :meth:`pack`."""
+        layout, shape = self.layout, self.parameter.blocks.shape
+        values = layout.unpack(vectors, config).reshape(layout.channels, layout.height, layout.width)
+        return values.swapaxes(1, 2).reshape(shape)
+
+
+@dataclass(frozen=True)
 class ProductMemory:
     """The parameters of a product.
 
     Parameters
     ----------
-    step : TrainedProduct
-    native : int
-    weight, bias : int
-        Narrow words of the parameters, ``[tap][input][tile of outputs]`` and ``[tile of outputs]``.
+    step : TrainedOperation
+        The product.
+    weight, bias : ParameterMemory
+        Its parameters.
     tiles : int
         Number of the first tile of the weights in the matrix memory, with outputs as rows: ``[tile of outputs][tap]
         [tile of inputs]``, or ``[tile of outputs]`` where a vector holds a window. Those of a depthwise convolution are
@@ -64,34 +107,20 @@ class ProductMemory:
     selection : int or None
         Number of the first of tiles, one a tap, that put all elements of a window side by side, if a vector holds them
         and the samples do not come so.
-    weight_registers, bias_registers : ParameterRegisters
     """
 
-    step: TrainedProduct
-    native: int
-    weight: int
-    bias: int
+    step: TrainedOperation
+    weight: ParameterMemory
+    bias: ParameterMemory
     tiles: int
     transposed_tiles: int | None
     selection: int | None
-    weight_registers: ParameterRegisters
-    bias_registers: ParameterRegisters
-
-    @property
-    def diagonal(self) -> bool:
-        """True if tiles of the weights are diagonal."""
-        return isinstance(self.step, TrainedDepthwise)
-
-    @property
-    def packed(self) -> bool:
-        """True if a vector holds all elements of a window."""
-        return is_packed(self.step, self.native)
 
     @property
     def windows(self) -> Features:
-        """Shape of the elements that windows meet, where a vector holds one window."""
+        """Layout of the elements that windows meet, where a vector holds one window."""
         outputs = self.step.outputs
-        return Features(self.taps * self.channels, outputs.height, outputs.width)
+        return Features(outputs.native, self.taps * self.step.inputs.channels, *outputs.size)
 
     @property
     def taps(self) -> int:
@@ -99,67 +128,34 @@ class ProductMemory:
         return self.step.window.taps
 
     @property
-    def channels(self) -> int:
-        """Inputs of a tap that an output reads."""
-        return 1 if self.diagonal else self.step.inputs.channels
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of a vector of inputs that are used."""
-        return min(self.step.inputs.channels, self.native)
-
-    @property
-    def input_tiles(self) -> int:
-        """Tiles of the inputs of a tap."""
-        return self.step.inputs.tiles(self.native)
-
-    @property
-    def output_tiles(self) -> int:
-        """Tiles of the outputs."""
-        return self.step.outputs.tiles(self.native)
-
-    @property
-    def weight_words(self) -> int:
-        """Words of the weights."""
-        return self.taps * self.channels * self.output_tiles
-
-    @property
-    def loops(self) -> ChainLoops:
-        """Turns over the words of the weights: tiles of outputs, inputs, taps."""
-        return ChainLoops(self.output_tiles, self.channels, self.taps)
-
-    def words(self, first: int, each: int) -> Address:
-        """The vectors of the weights somewhere, so many words each."""
-        outer = each * self.output_tiles * self.channels if self.taps > 1 else 0
-        return Address(first, each, each * self.output_tiles, outer)
-
-    @property
     def point_rows(self) -> int:
         """Vectors that are side by side in a window."""
-        return 1 if self.packed else self.taps * self.input_tiles
+        return 1 if self.step.packed else self.taps * self.step.inputs.tiles
 
     @property
     def tap_lanes(self) -> int:
         """Lanes from an input of a tap to that of the next tap."""
-        return self.channels if self.packed else self.input_tiles * self.native
+        inputs = self.step.inputs
+        return inputs.channels if self.step.packed else inputs.tiles * inputs.native
 
     @property
     def columns(self) -> Address | None:
-        """Columns of tiles with outputs as rows, for those turns; ``None`` if tiles are diagonal."""
-        if self.diagonal:
+        """Columns of tiles with outputs as rows, for loops over the weights; ``None`` if tiles are diagonal."""
+        if self.step.depthwise:
             return None
-        tap = self.tap_lanes if self.taps > 1 else 0
-        return Address(self.tiles * self.native, self.point_rows * self.native, 1, tap)
+        tap, native = self.tap_lanes if self.taps > 1 else 0, self.step.inputs.native
+        return Address(self.tiles * native, self.point_rows * native, 1, tap)
 
     @property
     def tile_rows(self) -> Address | None:
         """Rows of tiles with inputs as rows."""
         if self.transposed_tiles is None:
             return None
-        first, tile = self.transposed_tiles * self.native, self.input_tiles * self.native
+        inputs = self.step.inputs
+        first, tile = self.transposed_tiles * inputs.native, inputs.tiles * inputs.native
         if self.step.flat:
             return Address(first, self.taps * tile, 1, tile if self.taps > 1 else 0)
-        tap = self.output_tiles * tile
+        tap = self.step.outputs.tiles * tile
         return Address(first + (self.taps - 1) * tap, tile, 1, -tap)
 
 
@@ -170,30 +166,18 @@ class TrainingMemory:
     Parameters
     ----------
     operations : TrainingOperations
+        The network.
     sizes : tuple of int
         Samples of the batches that there are, the greatest first.
     allocator : Allocator
-        Of the memories.
-    narrow, wide, tiles, registers : MemorySpace
-        Its spaces: words of vector memories, tiles of the matrix memory, and tensor registers.
-    products : dict
-        By the name of the operation.
+        Of the memories. Its names are those of constants and of what belongs to parameters: narrow words of the N unit
+        vectors (``units``), of so many ones (``ones.`` and the number) and of a vector of zeros (``zeros``); a tile
+        that is the identity (``identity``); wide words in the order of the parameters (``accumulators``, and two for
+        each with momentum, ``velocities``).
     unscaled : int
         Register with exponent 0 and no magnitude, once the entry for loaded weights has set it.
-    state_words : int
-        Narrow words of all parameters, from word 0 on.
-    units : int
-        Narrow words of the N unit vectors.
-    ones : dict
-        By how many there are, narrow words of a vector of ones: for the rows of gradients.
-    zeros : int
-        Narrow word of a vector of zeros.
-    identity : int
-        Number of a tile that is the identity; of the first tile, if none is needed.
-    accumulators, velocities : int
-        Wide words of what belongs to the parameters, in their order; two of each momentum.
-    factors : dict
-        Factor registers that do not change.
+    products : dict
+        By the name of the operation.
     averages : dict
         Factor registers of averages.
     """
@@ -201,47 +185,61 @@ class TrainingMemory:
     operations: TrainingOperations
     sizes: tuple[int, ...]
     allocator: Allocator
-    narrow: MemorySpace
-    wide: MemorySpace
-    tiles: MemorySpace
-    registers: MemorySpace
-    products: dict[str, ProductMemory]
     unscaled: int
-    state_words: int
-    units: int
-    ones: dict[int, int]
-    zeros: int
-    identity: int
-    accumulators: int
-    velocities: int
-    factors: dict[int, Dyadic]
+    products: dict[str, ProductMemory]
     averages: dict[Dyadic, int]
+
+    def __getitem__(self, name: str) -> int:
+        """Address of what stays."""
+        return self.allocator[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.allocator.allocations
+
+    @property
+    def narrow(self) -> MemorySpace:
+        """Narrow words."""
+        return self.allocator.spaces[RegionId.NARROW]
+
+    @property
+    def wide(self) -> MemorySpace:
+        """Wide words."""
+        return self.allocator.spaces[RegionId.WIDE]
+
+    @property
+    def tiles(self) -> MemorySpace:
+        """Tiles of the matrix memory."""
+        return self.allocator.spaces[RegionId.MATRIX]
+
+    @property
+    def registers(self) -> MemorySpace:
+        """Tensor registers."""
+        return self.allocator.spaces[RegionId.TENSORS]
+
+    @property
+    def parameters(self) -> list[ParameterMemory]:
+        """All parameters in the order of their words, from word 0 on."""
+        return [parameter for own in self.products.values() for parameter in (own.weight, own.bias)]
 
     @property
     def packed_samples(self) -> ProductMemory | None:
         """The product whose windows are what the host writes in the place of samples; ``None``: samples as they are."""
-        step = _reader_of_windows(self.operations, self.allocator.config.native)
+        step = self.operations.packed_samples
         return None if step is None else self.products[step.name]
 
     @property
     def source(self) -> Features:
-        """Shape of what the host writes of a sample."""
+        """Layout of what the host writes of a sample."""
         packed = self.packed_samples
         return self.operations.features[self.operations.source] if packed is None else packed.windows
 
-    def velocity(self, parameter: int) -> int:
-        """Wide word of the momentum of the parameter at a narrow word."""
-        return self.velocities + 2 * parameter
+    def accumulators(self, parameter: ParameterMemory) -> int:
+        """Wide word of the accumulators of a parameter."""
+        return self["accumulators"] + parameter.first
 
-
-def is_packed(step: TrainedProduct, native: int) -> bool:
-    """True if all elements of a window fit a vector, and are worth to be put there."""
-    return _has_windows(step) and 1 < step.window.taps <= native // step.inputs.channels
-
-
-def _has_windows(step: TrainedOperation) -> bool:
-    """True for a product of all inputs of windows."""
-    return isinstance(step, TrainedProduct) and not (step.flat or isinstance(step, TrainedDepthwise))
+    def velocity(self, parameter: ParameterMemory) -> int:
+        """Wide word of the momentum of a parameter."""
+        return self["velocities"] + 2 * parameter.first
 
 
 def sample_tiles(size: int, native: int) -> int:
@@ -249,25 +247,22 @@ def sample_tiles(size: int, native: int) -> int:
     return -(-size // native)
 
 
-def has_samples_as_lanes(step: TrainedProduct, size: int, config: NpuConfig) -> bool:
+def has_samples_as_lanes(step: TrainedOperation, size: int, config: NpuConfig) -> bool:
     """True if the gradient of the weights takes fewer cycles with samples as lanes than with points as lanes.
 
     Parameters
     ----------
-    step : TrainedProduct
+    step : TrainedOperation
         A product of windows.
     size : int
         Samples of the batch.
     config : NpuConfig
         What executes it.
     """
-    native, lanes = config.native, min(step.inputs.channels, config.native)
-    if isinstance(step, TrainedDepthwise):
-        return True
-    if step.flat or is_packed(step, native):
-        return False
-    k, positions, met = step.inputs.tiles(native), step.outputs.positions, step.inputs.positions
-    words, tiles = step.window.taps * step.inputs.channels * step.outputs.tiles(native), sample_tiles(size, native)
+    if step.depthwise or step.flat or step.packed:
+        return step.depthwise
+    native, k, positions, met = config.native, step.inputs.tiles, step.outputs.positions, step.inputs.positions
+    words, tiles = step.window.taps * step.inputs.channels * step.outputs.tiles, sample_tiles(size, native)
     points = -(-size * positions // native)
     most = tiles * positions * DIGITS_MAX
     if most > config.max_terms or most * config.steps > isa.FORMS[isa.Op.I_RUN].fields["interval"].high:
@@ -276,37 +271,17 @@ def has_samples_as_lanes(step: TrainedProduct, size: int, config: NpuConfig) -> 
     def cycles(transpositions: int, read: int, columns: int, sums: int) -> int:
         """Cycles of vectors that are transposed, and of sums over so many tiles for the words of the weights."""
         each = interval(beats=config.beats, narrow_reads=sums * GRADIENT_DIGITS * config.steps)
-        return transpositions * k * WIDE_READS * (read + lanes * columns) + words * each
+        return transpositions * k * WIDE_READS * (read + step.inputs.lanes * columns) + words * each
 
     by_points = cycles(step.window.taps, size * positions, points, points)
     return cycles(1, size * met, met * tiles, positions * tiles) < by_points
 
 
-def _reader_of_windows(operations: TrainingOperations, native: int) -> TrainedProduct | None:
-    """The only reader of the samples, if it multiplies windows that a vector holds."""
-    readers = operations.readers(operations.source)
-    step = readers[0] if len(readers) == 1 else None
-    return step if isinstance(step, TrainedProduct) and is_packed(step, native) else None
-
-
-def with_identity(operations: TrainingOperations) -> bool:
-    """True if products with the identity are needed: for windows with padding, and for sums over windows."""
-    return any(isinstance(step, TrainedAverage) or _has_windows(step) for step in operations.steps)
-
-
-def with_zeros(operations: TrainingOperations) -> bool:
-    """True if words are set to zero: windows may leave out some."""
-    return any(
-        isinstance(step, TrainedAverage | TrainedMaximum) or (isinstance(step, TrainedProduct) and not step.flat)
-        for step in operations.steps
-    )
-
-
-def _counts_of_ones(step: TrainedProduct, size: int, config: NpuConfig) -> tuple[int, ...]:
+def _counts_of_ones(step: TrainedOperation, size: int, config: NpuConfig) -> Iterator[int]:
     """Lengths of vectors of ones that a product needs: points or samples, and channels of a tile."""
-    if isinstance(step, TrainedDepthwise):
-        return size, min(step.inputs.channels, config.native)
-    return (size if has_samples_as_lanes(step, size, config) else size * step.outputs.positions,)
+    yield size if has_samples_as_lanes(step, size, config) else size * step.outputs.positions
+    if step.depthwise:
+        yield step.inputs.lanes
 
 
 def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuConfig, momentum: bool) -> TrainingMemory:
@@ -317,62 +292,55 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     ValueError
         If it has more averages than there are factor registers.
     """
-    allocator, native = Allocator(config), config.native
+    allocator = Allocator(config)
     allocator.spaces[RegionId.MATRIX] = MemorySpace(config.steps)
-    narrow, wide, tiles, registers = (allocator.spaces[region] for region in _REGIONS)
-    unscaled = registers.take()
-
-    def own() -> ParameterRegisters:
-        value = registers.take()
-        return ParameterRegisters(value, *((registers.take(), registers.take()) if momentum else (value, value)))
-
-    products: dict[str, ProductMemory] = {}
-    gathered = _reader_of_windows(operations, native)
+    unscaled, averages = allocator.spaces[RegionId.TENSORS].take(), _average_registers(operations)
+    memory = TrainingMemory(operations, tuple(sizes), allocator, unscaled, {}, averages)
     for step in operations.products:
-        k, o = step.inputs.tiles(native), step.outputs.tiles(native)
-        depthwise = isinstance(step, TrainedDepthwise)
-        channels, count = (1, step.window.taps * o) if depthwise else (step.inputs.channels, step.window.taps * k * o)
-        products[step.name] = ProductMemory(
-            step,
-            native,
-            narrow.take(step.window.taps * channels * o),
-            narrow.take(o),
-            tiles.take(o if is_packed(step, native) else count),
-            tiles.take(count) if step.back[0] and not depthwise else None,
-            tiles.take(step.window.taps) if is_packed(step, native) and step is not gathered else None,
-            own(),
-            own(),
-        )
-    state_words = narrow.used
-    counts = dict.fromkeys(
-        count for step in operations.products for size in sizes for count in _counts_of_ones(step, size, config)
-    )
-    averages = _average_registers(operations)
-    return TrainingMemory(
-        operations=operations,
-        sizes=tuple(sizes),
-        allocator=allocator,
-        narrow=narrow,
-        wide=wide,
-        tiles=tiles,
-        registers=registers,
-        products=products,
-        unscaled=unscaled,
-        state_words=state_words,
-        units=narrow.take(native),
-        ones={count: narrow.take(-(-count // native)) for count in counts},
-        zeros=narrow.take() if with_zeros(operations) else 0,
-        identity=tiles.take() if with_identity(operations) else 0,
-        accumulators=wide.take(state_words),
-        velocities=wide.take(2 * state_words) if momentum else 0,
-        factors={TrainingFactor.NEGATION: Dyadic(-1, 0)} | {place: factor for factor, place in averages.items()},
-        averages=averages,
+        memory.products[step.name] = _product_memory(step, memory, momentum)
+    words = memory.narrow.used
+    allocator.narrow("units", config.native)
+    pairs = [(step, size) for step in operations.products for size in sizes]
+    for count in dict.fromkeys(count for step, size in pairs for count in _counts_of_ones(step, size, config)):
+        allocator.narrow(f"ones.{count}", allocator.tiles(count))
+    if any(step.pooling or (step.product and not step.flat) for step in operations.steps):  # windows may leave out some
+        allocator.narrow("zeros", 1)
+    if averages or any(step.windowed for step in operations.steps):  # sums of windows, and padding of what is copied
+        allocator.allocate("identity", RegionId.MATRIX, 1)
+    allocator.wide("accumulators", words)
+    if momentum:
+        allocator.wide("velocities", 2 * words)
+    return memory
+
+
+def _product_memory(step: TrainedOperation, memory: TrainingMemory, momentum: bool) -> ProductMemory:
+    """Places of a product."""
+    allocator, registers, taps, name = memory.allocator, memory.registers, step.window.taps, step.name
+    k, o = step.inputs.tiles, step.outputs.tiles
+
+    def parameter(role: str, height: int, width: int) -> ParameterMemory:
+        layout = Features(step.inputs.native, step.outputs.channels, height, width)
+        first, value = allocator.narrow(f"{name}.{role}", layout.vectors), registers.take()
+        own = ParameterRegisters(value, *((registers.take(), registers.take()) if momentum else (value, value)))
+        return ParameterMemory(step.layer.parameters[role], layout, first, own)
+
+    def tiles(role: str, count: int) -> int:
+        return allocator.allocate(f"{name}.{role}", RegionId.MATRIX, count)
+
+    count = taps * o * (1 if step.depthwise else k)
+    return ProductMemory(
+        step,
+        parameter("weight", taps, 1 if step.depthwise else step.inputs.channels),
+        parameter("bias", 1, 1),
+        tiles("tiles", o if step.packed else count),
+        tiles("transposed", count) if step.back[0] and not step.depthwise else None,
+        tiles("selection", taps) if step.packed and step is not memory.operations.packed_samples else None,
     )
 
 
 def _average_registers(operations: TrainingOperations) -> dict[Dyadic, int]:
     """Factor registers by their factors."""
-    factors = dict.fromkeys(step.factor for step in operations.steps if isinstance(step, TrainedAverage))
+    factors = dict.fromkeys(step.factor for step in operations.steps if step.factor is not None)
     room = FACTORS - TrainingFactor.AVERAGE
     if len(factors) > room:
         raise ValueError(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from concord.spec.isa import Mem
 from concord.train.npu.batch import OperationSteps
-from concord.train.npu.operations import TrainedRelu, TrainedSum
 from concord.train.npu.plan import GRADIENT_TOP
-from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.tensors import Gradient
 
 
-class ReluSteps(OperationSteps[TrainedRelu]):
+class ReluSteps(OperationSteps):
     """Rounds what it reads to an activation; the gradient is masked where it is read."""
 
     def forward(self) -> None:
@@ -18,18 +17,17 @@ class ReluSteps(OperationSteps[TrainedRelu]):
         self._result = result = batch.new(source.features, Mem.NARROW)
         result.exact = False
         batch.narrowed(self.step.makes, source, result, relu=True)
-        batch.share(result)
-        batch.made(self.step.makes, result)
+        batch.made(self.step.makes, batch.share(result))
 
     def backward(self, gradient: Gradient) -> None:
-        whole: Held = self.batch.whole(gradient)
+        whole = self.batch.whole(gradient)
         self.batch.send(self.step.reads[0], Gradient(whole, GRADIENT_TOP, self._result))
 
     def forget(self) -> None:
         self.batch.release(self._result)
 
 
-class SumSteps(OperationSteps[TrainedSum]):
+class SumSteps(OperationSteps):
     """The sum of two tensors, and its gradient to both."""
 
     def forward(self) -> None:
@@ -40,5 +38,6 @@ class SumSteps(OperationSteps[TrainedSum]):
     def backward(self, gradient: Gradient) -> None:
         for name, asked in zip(self.step.reads, self.step.back, strict=True):
             if asked:
-                self.batch.send(name, self.batch.share_gradient(gradient))
-        self.batch.release_gradient(gradient)
+                self.batch.share(*gradient.parts)
+                self.batch.send(name, gradient)
+        self.batch.release(*gradient.parts)

@@ -2,87 +2,90 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 from concord.program.chains import Address, ChainLoops, VectorPlace
-from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import ACTIVATION_BITS, OperationSteps, TrainingBatch
+from concord.train.npu.batch import ACTIVATION_BITS, OperationSteps
 from concord.train.npu.chains import ProductSource
-from concord.train.npu.features import Features, WindowShape
-from concord.train.npu.operations import TrainedAverage, TrainedMaximum
 from concord.train.npu.plan import WIDE_TOP
 from concord.train.npu.registers import TrainingFactor
-from concord.train.npu.tensors import Gradient, Held
+from concord.train.npu.tensors import Gradient, Held, Met
 
 
-def _scattered(batch: TrainingBatch, step: TrainedAverage | TrainedMaximum) -> Held:
-    """A place for the gradient of what windows read, zeros where no window is."""
-    result, window = batch.new(step.inputs, Mem.WIDE), step.window
-    if not _covers(window, step.inputs, step.outputs):
-        batch.clear(result)
-    return result
+class PoolingSteps(OperationSteps):
+    """What both kinds of poolings have in common."""
 
+    def _scattered(self) -> Held:
+        """A place for the gradient of what windows read, zeros where no window is."""
+        result = self.batch.new(self.step.inputs, Mem.WIDE)
+        if not self._covers:
+            self.batch.clear(result)
+        return result
 
-def _covers(window: WindowShape, inputs: Features, outputs: Features) -> bool:
-    """True if every element of the input is in a window."""
-    sizes = (outputs.height, inputs.height), (outputs.width, inputs.width)
-    return all(
-        (kernel == step or windows == 1) and dilation == 1 and kernel + (windows - 1) * step == size
-        for kernel, step, dilation, (windows, size) in zip(
-            window.kernel, window.strides, window.dilations, sizes, strict=True
+    @property
+    def _covers(self) -> bool:
+        """True if every element of the input is in a window."""
+        window, inputs, outputs = self.step.window, self.step.inputs, self.step.outputs
+        axes = zip(window.kernel, window.stride, window.dilation, outputs.size, inputs.size, strict=True)
+        return all(
+            (kernel == step or windows == 1) and dilation == 1 and kernel + (windows - 1) * step == size
+            for kernel, step, dilation, windows, size in axes
         )
-    )
 
 
-class AverageSteps(OperationSteps[TrainedAverage]):
+class AverageSteps(PoolingSteps):
     """Sums of windows are products with the identity."""
 
     def forward(self) -> None:
         batch, step, writer = self.batch, self.step, self.writer
         x = batch.activation(step.reads[0])
         result = batch.new(step.outputs, Mem.WIDE)
-        factor, loops = self.memory.averages[step.factor], batch.loops(result)
-        tile, whole = self.memory.identity * self.config.steps, result.every(loops.rows)
-        writer.step(Op.T_MUL, result.register, x.register, y=self.memory.unscaled)
+        tile, loops = self.memory["identity"] * self.config.steps, batch.loops(result)
+        writer.step(Op.T_MUL, result.register, x.register, self.memory.unscaled)
         if step.outputs.positions == 1:
-            window = step.window.chain_window(x.tiles, step.inputs.width)
-            first = Address(x.first, 1, step.inputs.vectors(self.config.native))
-            products = [(loops, ProductSource(first, Address(tile), window=window), whole)]
+            first, window = Address(x.first, 1, step.inputs.vectors), step.inputs.over(step.window, 1)
+            source = ProductSource(first, Address(tile), window=window)
+            writer.chain(loops, source, vectors=result.every(loops.rows), peak=1, tensor=result.register)
         else:
-            images, windows = batch.image_loops(step.outputs), partial(x.windows, step.window, step.outputs)
-            products = [(images, windows(c, tile), result.image(c)) for c in range(x.tiles)]
-        for turns, source, place in products:
-            writer.chain(turns, source, vectors=place, peak=1, tensor=result.register)
-        writer.scaled(loops, whole, result.register, result.register, factor, whole)
+            for c in range(x.tiles):
+                source, place = x.windows(step.window, step.outputs, c, tile), result.image(c)
+                images = batch.image_loops(step.outputs)
+                writer.chain(images, source, vectors=place, peak=1, tensor=result.register)
+        factor = self._scale(result, result)
+        batch.every(result, result, scale=1, factor=factor, round1=1)
         batch.made(step.makes, result)
 
     def backward(self, gradient: Gradient) -> None:
-        batch, step, writer = self.batch, self.step, self.writer
-        whole, factor = batch.whole(gradient), self.memory.averages[step.factor]
-        result = _scattered(batch, step)
-        writer.step(Op.T_SCALE, result.register, whole.register, factor=factor)
-        writer.step(Op.T_FIT, result.register, result.register, bits=WIDE_BITS, place=1)
-        steps: dict[str, Any] = {"scale": 1, "factor": factor, "round1": 1}
+        batch, step = self.batch, self.step
+        whole, result = batch.whole(gradient), self._scattered()
+        factor = self._scale(result, whole)
         if step.outputs.positions == 1 and step.window.taps == step.inputs.positions:
-            vectors, each = step.inputs.vectors(self.config.native), result.tiles
-            writer.chain(
+            vectors, each = step.inputs.vectors, result.tiles
+            self.writer.chain(
                 ChainLoops(each, step.inputs.positions, batch.size),
                 VectorPlace(Mem.WIDE, Address(whole.first, 2, 0, 2 * each)),
                 vectors=VectorPlace(Mem.WIDE, Address(result.first, 2, 2 * each, 2 * vectors)),
-                **steps,
+                scale=1,
+                factor=factor,
+                round1=1,
             )
         else:
             for tap in range(step.window.taps):
-                for c in range(result.tiles):
-                    place = result.image(c, step.window.place(tap), step.window.strides)
-                    writer.chain(batch.image_loops(step.outputs), whole.image(c), vectors=place, **steps)
+                met = Met(result, step.window.tap(tap))
+                batch.images(step.outputs, Met(whole), met, scale=1, factor=factor, round1=1)
         batch.release(whole)
+        assert step.factor is not None
         batch.send(step.reads[0], Gradient(result, min(gradient.top * step.factor.mant, WIDE_TOP)))
 
+    def _scale(self, result: Held, source: Held) -> int:
+        """The factor register, with which a tensor becomes an intermediate."""
+        assert self.step.factor is not None
+        factor = self.memory.averages[self.step.factor]
+        self.writer.step(Op.T_SCALE, result.register, source.register, factor=factor)
+        self.writer.fit(result.register, result.register)
+        return factor
 
-class MaximumSteps(OperationSteps[TrainedMaximum]):
+
+class MaximumSteps(PoolingSteps):
     """Tap by tap the gradient that is left goes to elements that are the greatest of their windows."""
 
     def forward(self) -> None:
@@ -90,73 +93,40 @@ class MaximumSteps(OperationSteps[TrainedMaximum]):
         self._x = x = batch.share(batch.activation(step.reads[0]))
         self._y = y = batch.new(step.outputs, Mem.NARROW)
         y.exact = False
-        self.writer.step(Op.T_FIT, y.register, x.register, bits=ACTIVATION_BITS, place=1)
-        window = step.window.chain_window(x.tiles, step.inputs.width)
+        self.writer.fit(y.register, x.register, ACTIVATION_BITS)
+        window = step.inputs.over(step.window, 1)
         for c in range(x.tiles):
-            source = x.image(c, (0, 0), step.window.strides).address
+            source = x.image(c, step.window).address
             self.writer.maximum(batch.image_loops(step.outputs), source, y.image(c).address, window)
-        batch.share(y)
-        batch.made(step.makes, y)
+        batch.made(step.makes, batch.share(y))
 
     def backward(self, gradient: Gradient) -> None:
         batch, step, writer = self.batch, self.step, self.writer
         left = batch.whole(gradient)
-        result, below = _scattered(batch, step), batch.new(step.outputs, Mem.NARROW)
-        writer.step(Op.T_FIT, result.register, left.register, bits=WIDE_BITS, place=0)
-        self._keep_grids(below.register)
+        result, below = self._scattered(), batch.new(step.outputs, Mem.NARROW)
+        writer.fit(result.register, left.register, place=0)
+        # Numbers are subtracted as they are, and limited to the bits of an activation.
+        writer.step(Op.T_BIAS, below.register, self.memory.unscaled, self.memory.unscaled)
+        writer.fit(below.register, self.memory.unscaled, ACTIVATION_BITS)
         for tap in range(step.window.taps - 1):
-            left = self._give(tap, left, result, below)
-        self._write(step.window.taps - 1, left, None, result)
-        for held in (left, below):
-            batch.release(held)
+            left = self._give(Met(result, step.window.tap(tap)), left, below)
+        batch.images(step.outputs, Met(left), Met(result, step.window.tap(step.window.taps - 1)))
+        batch.release(left, below)
         self.forget()
         batch.send(step.reads[0], Gradient(result, gradient.top))
 
     def forget(self) -> None:
-        self.batch.release(self._x)
-        self.batch.release(self._y)
+        self.batch.release(self._x, self._y)
 
-    def _keep_grids(self, register: int) -> None:
-        """Numbers are subtracted as they are, and limited to the bits of an activation."""
-        unscaled = self.memory.unscaled
-        self.writer.step(Op.T_BIAS, register, unscaled, y=unscaled)
-        self.writer.step(Op.T_FIT, register, unscaled, bits=ACTIVATION_BITS, place=1)
-
-    def _give(self, tap: int, left: Held, result: Held, below: Held) -> Held:
+    def _give(self, met: Met, left: Held, below: Held) -> Held:
         """Give the gradient to a tap where it is the greatest; what is left for the taps after it.
 
         ``below`` is how much the elements of the tap are below the greatest.
         """
-        batch, step, writer = self.batch, self.step, self.writer
-        for c in range(below.tiles):
-            writer.chain(
-                batch.image_loops(step.outputs),
-                self._x.image(c, step.window.place(tap), step.window.strides),
-                operand=self._y.image(c),
-                vectors=below.image(c),
-                scale=1,
-                factor=TrainingFactor.NEGATION,
-                add=1,
-                round1=1,
-            )
-        after, loops = batch.new(step.outputs, Mem.WIDE), batch.loops(below)
-        writer.chain(
-            loops, left.every(loops.rows), operand=below.every(loops.rows), vectors=after.every(loops.rows), mask=1
-        )  # fmt: skip
-        self._write(tap, left, after, result)
+        batch, outputs, minus = self.batch, self.step.outputs, {"scale": 1, "factor": TrainingFactor.NEGATION, "add": 1}
+        batch.images(outputs, Met(self._x, met.window), Met(below), Met(self._y), **minus, round1=1)
+        after = batch.new(outputs, Mem.WIDE)
+        batch.every(left, after, below, mask=1)
+        batch.images(outputs, Met(after), met, Met(left), **minus)
         batch.release(left)
         return after
-
-    def _write(self, tap: int, left: Held, after: Held | None, result: Held) -> None:
-        """Write to a tap what is not left after it."""
-        batch, step = self.batch, self.step
-        for c in range(left.tiles):
-            place = result.image(c, step.window.place(tap), step.window.strides)
-            loops = batch.image_loops(step.outputs)
-            if after is None:
-                self.writer.chain(loops, left.image(c), vectors=place)
-            else:
-                self.writer.chain(
-                    loops, after.image(c), operand=left.image(c), vectors=place, scale=1,
-                    factor=TrainingFactor.NEGATION, add=1,
-                )  # fmt: skip

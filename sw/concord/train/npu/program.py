@@ -9,7 +9,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.train.npu.chains import ChainWriter
 from concord.train.npu.passes import BatchProgram, written_passes
-from concord.train.npu.plan import TrainingMemory, with_identity
+from concord.train.npu.plan import TrainingMemory
 from concord.train.npu.update import UpdateSteps, write_weight_tiles
 
 
@@ -52,14 +52,16 @@ def training_program(
     writer = ChainWriter()
     load = writer.begin()
     writer.step(Op.T_SET, memory.unscaled, exp=0)
-    units = VectorPlace(Mem.NARROW, Address(memory.units, 0, 1))
+    units = VectorPlace(Mem.NARROW, Address(memory["units"], 0, 1))
     for own in memory.products.values():
         write_weight_tiles(writer, memory, own)
         if own.selection is not None:
-            rows = Address(own.selection * config.native, 0, 1, config.native + own.channels)
-            writer.chain(ChainLoops(1, own.channels, own.taps), units, tile_rows=rows)
-    if with_identity(memory.operations):
-        writer.chain(ChainLoops(inner=config.native), units, tile_rows=Address(memory.identity * config.native, 0, 1))
+            channels = own.step.inputs.channels
+            rows = Address(own.selection * config.native, 0, 1, config.native + channels)
+            writer.chain(ChainLoops(1, channels, own.taps), units, tile_rows=rows)
+    if "identity" in memory:
+        rows = Address(memory["identity"] * config.native, 0, 1)
+        writer.chain(ChainLoops(inner=config.native), units, tile_rows=rows)
     writer.end()
     updates = UpdateSteps(writer, memory, momentum, decay, point)
     batches = {size: written_passes(writer, memory, config, size, loss, updates) for size in memory.sizes}

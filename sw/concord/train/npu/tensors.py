@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from concord.compiler.ir.layers import LayerWindow
 from concord.program.chains import Address, VectorPlace
 from concord.program.integers import ProductTaps
 from concord.spec.isa import Mem
 from concord.train.npu.chains import ProductSource
-from concord.train.npu.features import Features, WindowShape
+from concord.train.npu.features import WHOLE, Features
 
 _ONE_TAP = ProductTaps()
 
@@ -20,9 +22,7 @@ class Held:
     Parameters
     ----------
     features : Features
-        Features of a sample.
-    native : int
-        Native dimension N: elements of a vector.
+        Layout of a sample.
     mem : Mem
         Narrow for activations and digits, wide for wide integers.
     word : int
@@ -40,7 +40,6 @@ class Held:
     """
 
     features: Features
-    native: int
     mem: Mem
     word: int
     first: int
@@ -52,35 +51,29 @@ class Held:
     @property
     def tiles(self) -> int:
         """Vectors of a position."""
-        return self.features.tiles(self.native)
+        return self.features.tiles
 
     def every(self, rows: int) -> VectorPlace:
         """All vectors in order, for loops over so many rows and over ``inner``."""
         return VectorPlace(self.mem, Address(self.first, self.word, self.word * rows))
 
-    def image(self, tile: int, place: tuple[int, int] = (0, 0), steps: tuple[int, int] = (1, 1)) -> VectorPlace:
-        """A tile of channels, for loops over samples, columns and rows of an image.
-
-        ``place`` is where they begin, ``steps`` how far it is to the next row and column.
-        """
-        line = self.word * self.tiles * self.features.width
-        column = self.word * self.tiles
-        base = self.first + self.word * tile + place[0] * line + place[1] * column
-        sample = self.word * self.features.vectors(self.native)
-        return VectorPlace(self.mem, Address(base, sample, steps[1] * column, steps[0] * line))
+    def image(self, tile: int, window: LayerWindow = WHOLE) -> VectorPlace:
+        """What the first tap of windows meets of a tile of channels, for loops over samples, columns and rows."""
+        return VectorPlace(self.mem, self.features.image(self.first + self.word * tile, self.word, window))
 
     def windows(
-        self, window: WindowShape, outputs: Features, tile: int, words: int, cols: int = 1, taps: ProductTaps = _ONE_TAP
+        self, window: LayerWindow, out: Features, tile: int, words: int, cols: int = 1, taps: ProductTaps = _ONE_TAP
     ) -> ProductSource:
         """Windows over images, from a tile of channels on, times tiles from a word of the matrix memory on."""
-        return ProductSource(
-            self.image(tile, window.place(0), window.strides).address,
-            Address(words),
-            cols,
-            taps,
-            window.chain_window(self.word * self.tiles, self.features.width),
-            window.chain_pad(self.features, outputs),
-        )
+        source, chain_window = self.image(tile, window).address, self.features.over(window, self.word)
+        return ProductSource(source, Address(words), cols, taps, chain_window, window.pad(out.size))
+
+
+class Met(NamedTuple):
+    """What the first tap of windows meets of a tensor."""
+
+    held: Held
+    window: LayerWindow = WHOLE
 
 
 @dataclass(frozen=True)
@@ -101,6 +94,11 @@ class Gradient:
     top: int
     mask: Held | None = None
 
+    @property
+    def parts(self) -> list[Held]:
+        """Tensors that it is made of."""
+        return [self.whole] if self.mask is None else [self.whole, self.mask]
+
 
 @dataclass(frozen=True)
 class GradientTiles:
@@ -120,6 +118,8 @@ class GradientTiles:
         Number of tiles of points.
     apart : int
         Tiles from a tile of outputs to the next one.
+    steps : int
+        Words of a tile.
     """
 
     first: int
@@ -128,16 +128,27 @@ class GradientTiles:
     register: int
     point_tiles: int
     apart: int
+    steps: int
 
     def part(self, digits: range) -> GradientTiles:
         """Some of the digits."""
         return replace(self, first=self.first + digits.start * self.point_tiles, digits=len(digits))
 
-    def taps(self, steps: int) -> ProductTaps:
-        """Columns and digits of products with vectors of points; ``steps`` are words of a tile."""
-        return ProductTaps(vector=1, matrix=steps, matrix_digit=self.point_tiles * steps, digits=self.digits, of=1)
+    def word(self, outputs: int) -> int:
+        """The first word of a tile of outputs."""
+        return (self.first + outputs * self.apart) * self.steps
 
-    def over_points(self, vectors: Address, steps: int) -> ProductSource:
-        """The tiles, with outputs as rows of a chain, times vectors of points; ``steps`` are words of a tile."""
-        words = Address(self.first * steps, self.apart * steps)
-        return ProductSource(vectors, words, self.point_tiles, self.taps(steps))
+    @property
+    def words(self) -> Address:
+        """Words of the tiles, with outputs as rows of a chain."""
+        return Address(self.word(0), self.apart * self.steps)
+
+    @property
+    def taps(self) -> ProductTaps:
+        """Columns and digits of products with vectors of points."""
+        digit = self.point_tiles * self.steps
+        return ProductTaps(vector=1, matrix=self.steps, matrix_digit=digit, digits=self.digits, of=1)
+
+    def over_points(self, vectors: Address) -> ProductSource:
+        """The tiles, with outputs as rows of a chain, times vectors of points."""
+        return ProductSource(vectors, self.words, self.point_tiles, self.taps)

@@ -16,6 +16,7 @@ from concord.spec.memmap import RegionId
 from concord.spec.operations import NEEDS, Op
 from concord.spec.presets import ECP5_85F
 from concord.train.data import Samples
+from concord.train.layers.conv import Conv
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import batch
 from concord.train.npu.operations import operations_of
@@ -75,7 +76,7 @@ class NpuTrainer(Trainer):
                 f"training on the NPU must have one output with the loss of [train], not [train.losses] of "
                 f"{', '.join(chosen.losses)}; train this network on the host, without --on"
             )
-        network = operations_of(self.network, chosen)
+        network = operations_of(self.network, chosen, config.native)
         most = min(chosen.batch, len(samples))
         sizes = tuple(size for size in (most, len(samples) % most) if size)
         momentum, decay = bool(self.optimiser.momentum.mant), bool(self.optimiser.decay)
@@ -111,8 +112,8 @@ class NpuTrainer(Trainer):
         packed = self.memory.packed_samples
         if packed is None:
             return x
-        step = packed.step
-        return x.with_mant(step.window.gathered(x.mant, step.inputs, step.outputs))
+        assert isinstance(packed.step.layer, Conv)
+        return x.with_mant(packed.step.layer.geometry.met(x.mant))
 
     def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> Loss:
         """Learn from samples that are there, and leave the step half done."""
@@ -151,7 +152,8 @@ class NpuTrainer(Trainer):
         """Write the factors that are others than before."""
         factors = self.optimiser.factors(samples, self.settings.rate_of(self.epoch))
         numbers: dict[int, Dyadic] = {
-            **self.memory.factors,
+            TrainingFactor.NEGATION: Dyadic(-1, 0),
+            **{place: factor for factor, place in self.memory.averages.items()},
             TrainingFactor.CHANGE: factors.change,
             TrainingFactor.MEAN: factors.mean,
             TrainingFactor.MOMENTUM: self.optimiser.momentum,

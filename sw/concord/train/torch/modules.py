@@ -16,7 +16,6 @@ from concord.train.layers.conv import Conv
 from concord.train.layers.dense import Dense
 from concord.train.layers.normalised import Normalised, norm_of
 from concord.train.layers.recurrent import RecurrentLayer
-from concord.train.layers.windows import Geometry
 from concord.train.network import TrainableNetwork, without_weights
 from concord.train.norm import Norm, Running
 from concord.train.parameters import Parameter
@@ -129,8 +128,6 @@ class ProductModule(_Converted):
             layer.bias = None
         super().__init__(name, layer)
         self.op, self.attrs = op, attrs | shapes_only(attrs, "weight", "bias")
-        if isinstance(layer, Conv):
-            layer.geometry = Geometry(layer.geometry.kernel, self.attrs)
 
     def forward(self, x: Any) -> BlockTensor:
         source = block(x, self.name)
