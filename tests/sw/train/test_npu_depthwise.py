@@ -13,7 +13,7 @@ from concord.program.trace import trace
 from concord.program.verify import verify_phases
 from concord.train import Samples, Settings, Trainer
 from concord.train.npu import NpuTrainer
-from concord.train.npu.depthwise import DepthwiseSteps
+from concord.train.npu.window_steps import DepthwiseSteps
 from support.npu_training import (
     LARGE,
     SEPARABLE,

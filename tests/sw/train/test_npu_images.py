@@ -16,8 +16,8 @@ from concord.program.trace import trace
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.layers.windows import Geometry
 from concord.train.npu import NpuTrainer
-from concord.train.npu.features import Features
 from concord.train.npu.plan import has_samples_as_lanes
+from concord.train.npu.tensors import Features
 from support.npu_training import CNN, LARGE, SHAPE, assert_same_steps, network_of, pair, random_images, some_digits
 
 SEEDS = [seed for seed in range(40) if seed not in (0, 39)]  # those need more memory than there is

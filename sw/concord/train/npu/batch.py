@@ -11,10 +11,9 @@ from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainWriter, ProductSource
-from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedOperation
 from concord.train.npu.plan import WIDE_TOP, TrainingMemory
-from concord.train.npu.tensors import Gradient, Held, Met
+from concord.train.npu.tensors import Features, Gradient, Held, Met
 from concord.train.npu.update import UpdateSteps
 
 _FORMATS = TrainingFormats()

@@ -20,7 +20,7 @@ from concord.train.layers.dense import Dense
 from concord.train.layers.pointwise import Add, Moving, ReluLayer, TableFunction
 from concord.train.layers.pooling import AveragePool, MaxPool, Mean
 from concord.train.network import CannotTrain, TrainableNetwork
-from concord.train.npu.features import WHOLE, Features
+from concord.train.npu.tensors import WHOLE, Features
 from concord.train.settings import Settings
 from concord.train.tensor import Dyadic
 

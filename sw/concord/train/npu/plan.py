@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -20,12 +21,31 @@ from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, di
 from concord.spec.isa import DIGITS_MAX, Mem
 from concord.spec.memmap import RegionId
 from concord.spec.training import TrainingFormats
-from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedOperation, TrainingOperations
-from concord.train.npu.registers import ParameterRegisters, TrainingFactor
+from concord.train.npu.tensors import Features
 from concord.train.npu.words import Ints
 from concord.train.parameters import Parameter
 from concord.train.tensor import Dyadic
+
+
+class TrainingFactor(IntEnum):
+    """Factor registers; those from ``AVERAGE`` on are for the averages of the network."""
+
+    CHANGE = 0  #: from the gradient, or from the momentum, to the update
+    MEAN = 1  #: from the sum over the samples to their mean, with momentum
+    MOMENTUM = 2
+    DECAY = 3  #: from the weights to their part of the update
+    NEGATION = 4  #: -1
+    AVERAGE = 5
+
+
+class ParameterRegisters(NamedTuple):
+    """Tensor registers of a parameter, and with momentum of that and of the mean gradient."""
+
+    value: int
+    velocity: int
+    mean: int
+
 
 #: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
 _FORMATS = TrainingFormats()

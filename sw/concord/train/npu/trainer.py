@@ -20,10 +20,8 @@ from concord.train.layers.conv import Conv
 from concord.train.losses import LOSSES, Loss
 from concord.train.network import batch
 from concord.train.npu.operations import operations_of
-from concord.train.npu.passes import BatchProgram
-from concord.train.npu.plan import planned
-from concord.train.npu.program import training_program
-from concord.train.npu.registers import TrainingFactor
+from concord.train.npu.plan import TrainingFactor, planned
+from concord.train.npu.program import BatchProgram, training_program
 from concord.train.npu.resident import ResidentParameters, read_tensor, training_image, write_tensor
 from concord.train.npu.words import factor_word
 from concord.train.settings import Settings

@@ -9,8 +9,7 @@ from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import wide_strides
 from concord.spec.isa import ACCUMULATOR_POINT, VECTOR_ADDR_BITS, Mem, Op
 from concord.train.npu.chains import ChainWriter
-from concord.train.npu.plan import ParameterMemory, ProductMemory, TrainingMemory
-from concord.train.npu.registers import TrainingFactor
+from concord.train.npu.plan import ParameterMemory, ProductMemory, TrainingFactor, TrainingMemory
 
 
 class _Numbers(NamedTuple):

@@ -1,7 +1,9 @@
 """Convolutions over windows of images, with points or samples as lanes of the gradient of their weights.
 
 With samples as lanes a tap of a window is an address, and the gradient of the weights is a convolution of the input
-with the gradient of the result: one transposition of a tile of inputs is enough for all taps.
+with the gradient of the result: one transposition of a tile of inputs is enough for all taps. Of depthwise convolutions
+tiles of the weights are diagonal; of the products of all channels of a tile with each other only those of a channel
+with itself are kept.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from concord.program.chains import Address, ChainLoops, VectorPlace, Window
-from concord.spec.isa import Mem
+from concord.program.integers import Planes, ProductTaps
+from concord.spec.integers import DIGIT_BITS, digit_span
+from concord.spec.isa import DIGITS_MAX, Mem, Op
 from concord.train.npu.batch import TrainingBatch, Transposition
 from concord.train.npu.chains import ProductSource
-from concord.train.npu.features import Features
 from concord.train.npu.operations import TrainedOperation
+from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
 from concord.train.npu.products import DenseSteps, ProductChain, ProductSteps
-from concord.train.npu.tensors import GradientTiles
+from concord.train.npu.tensors import Features, GradientTiles, Held
 from concord.train.npu.update import UpdateSteps
 
 
@@ -129,3 +133,116 @@ class SampleWindowSteps(SampleSteps, DenseSteps):
         tap = each * count * self.step.inputs.channels
         base = place.address.base + each * (c * self.config.native * count + o)
         return VectorPlace(place.mem, Address(base, each * count, tap, tap * self.step.window.kernel[1]))
+
+
+#: Digits that the lower of two wide integers has of a sum.
+_LOWER_DIGITS = DIGITS_MAX - 1
+
+
+class DepthwiseSteps(SampleSteps):
+    """A convolution of every channel with its own kernel."""
+
+    def _window_product(self, o: int) -> ProductSource:
+        steps, taps = self.config.steps, ProductTaps(matrix=self.step.outputs.tiles * self.config.steps)
+        return self._windows(o, (self.own.tiles + o) * steps, 1, taps)
+
+    @property
+    def _input_terms(self) -> int:
+        return self.own.taps
+
+    def _input_product(self, digits: Held, c: int) -> ProductSource:
+        """Windows as of other convolutions; the taps of the tiles are read from the last to the first."""
+        own, steps, tiles = self.own, self.config.steps, digits.tiles
+        taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
+        return self._windows_back(digits, c, (own.tiles + (own.taps - 1) * tiles + c) * steps, 1, taps)
+
+    # Gradients of the parameters ----------------------------------------------------------------------
+
+    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
+        self.writer.step(Op.T_MUL, change, tiles.register, self._x.register)
+        bound = tiles.top * MANTISSA_TOP * self.points
+        if bound <= WIDE_TOP:
+            self._gradient_of_whole_sums(tiles, changes, change, digits_of(bound))
+        else:
+            pair = -digit_span(2)[0] * MANTISSA_TOP * self.points
+            self._gradient_of_parts(tiles, changes, change, 2 if pair <= WIDE_TOP else 1)
+
+    def _gradient_of_whole_sums(self, tiles: GradientTiles, changes: int, change: int, count: int) -> None:
+        """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
+        weight, space = self.own.weight, self.memory.tiles
+        first = space.take(weight.layout.vectors * count)
+        self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
+        source = self._of_diagonals(first, count, count)
+        self.writer.chain(weight.loops, source, vectors=weight.wide(changes), peak=1, tensor=change)
+        self.writer.fit(change, change)
+        space.give_back(first)
+
+    def _gradient_of_parts(self, tiles: GradientTiles, changes: int, change: int, each: int) -> None:
+        """Sums of parts of the gradient, which have 32 bits where those of all digits may have more.
+
+        Digits of the sums are tiles ``[tap][tile of channels][sum | zeros | sum | zeros | ...]``. There are as many
+        zeros as digits in front of the last part, so tiles at one distance belong to the same power of 128.
+
+        Parameters
+        ----------
+        tiles : GradientTiles
+            The gradient.
+        changes, change : int
+            First wide word of the gradient of the weights, and its tensor register.
+        each : int
+            Digits of the gradient in a part.
+        """
+        weight, writer, space, native = self.own.weight, self.writer, self.memory, self.config.native
+        starts, words = range(0, tiles.digits, each), weight.layout.vectors
+        zeros, last = starts[-1], len(starts) - 1
+        part = DIGITS_MAX + zeros
+        word = last * part + DIGITS_MAX
+        first = space.tiles.take(words * word)
+        nothing = VectorPlace(Mem.NARROW, Address(space["zeros"]))
+        columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
+        writer.chain(ChainLoops(zeros * native, last, words), nothing, columns=columns)
+        parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
+        self._diagonals(tiles, parts, first, word, DIGITS_MAX)
+        upper = space.wide.take(2 * words)
+        low, high = weight.wide(changes), weight.wide(upper)
+        sums = len(starts), part - each
+        writer.chain(weight.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
+        writer.chain(weight.loops, self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums), vectors=high)
+        self._joined(low, high, _LOWER_DIGITS * DIGIT_BITS, change)
+        space.wide.give_back(upper)
+        space.tiles.give_back(first)
+
+    def _diagonals(self, tiles: GradientTiles, parts: dict[int, range], first: int, word: int, count: int) -> None:
+        """Products of channels with themselves, as diagonal tiles of so many digits.
+
+        Parameters
+        ----------
+        tiles : GradientTiles
+            What is multiplied by the input.
+        parts : dict
+            By a tile of a word of the weights, digits of the gradient whose products begin there.
+        first, word, count : int
+            The first tile, tiles of a word of the weights, and digits of a product.
+        """
+        native, (height, width), outputs = self.config.native, self.step.window.kernel, self.step.outputs
+        vectors = self.memory.narrow.take(self.transposed_words)
+        units = VectorPlace(Mem.NARROW, Address(self.memory["units"], 1))
+        loops, planes = ChainLoops(outputs.lanes, width, height), Planes(count, 0, native)
+        tap = outputs.tiles * word * native
+        for c in range(outputs.tiles):
+            self.transpose(c, vectors)
+            for place, digits in parts.items():
+                source = self.over_taps(vectors, tiles.part(digits), c)
+                columns = Address((first + c * word + place) * native, 1, tap, width * tap)
+                self.writer.chain(loops, source, operand=units, columns=columns, planes=planes, mask=1)
+        self.memory.narrow.give_back(vectors)
+
+    def _of_diagonals(self, first: int, word: int, digits: int, sums: int = 1, apart: int = 0) -> ProductSource:
+        """Diagonals as words of the weights: digits of columns of tiles, of several sums some tiles apart."""
+        steps, outputs = self.config.steps, self.step.outputs
+        return ProductSource(
+            Address(self.memory[f"ones.{outputs.lanes}"]),
+            Address(first * steps, word * steps, 0, outputs.tiles * word * steps),
+            sums,
+            ProductTaps(matrix=apart * steps, matrix_digit=steps, digits=digits, of=1),
+        )
