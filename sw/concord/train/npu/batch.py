@@ -7,7 +7,6 @@ from typing import Any
 
 from concord.program.allocator import MemorySpace
 from concord.program.chains import Address, ChainLoops, VectorPlace
-from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainWriter, ProductSource
@@ -63,8 +62,10 @@ class TrainingBatch:
     ----------
     writer : ChainWriter
         Where to.
-    memory, config
+    memory : TrainingMemory
         Of the network.
+    updates : UpdateSteps
+        Of parameters.
     size : int
         Samples of the batch.
     waiting : list of Transposition
@@ -73,7 +74,7 @@ class TrainingBatch:
 
     writer: ChainWriter
     memory: TrainingMemory
-    config: NpuConfig
+    updates: UpdateSteps
     size: int
     waiting: list[Transposition] = field(default_factory=list)
     _values: dict[str, _Value] = field(default_factory=dict)
@@ -177,7 +178,7 @@ class TrainingBatch:
 
     def point_numbers(self, points: int, tiles: int) -> Address:
         """Rows of tiles ``[vector of a point][tile of points]``, for loops over vectors of a point and points."""
-        native = self.config.native
+        native = self.memory.config.native
         return Address(tiles * native, self.point_tiles(points) * native, 1)
 
     def transpose_waiting(self) -> None:
@@ -200,7 +201,7 @@ class TrainingBatch:
 
     def transpose(self, part: Transposition) -> None:
         """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""
-        steps, count = self.config.steps, self.point_tiles(part.points)
+        steps, count = self.memory.config.steps, self.point_tiles(part.points)
         words = Address(part.tiles * steps, steps, 0, count * steps)
         place = VectorPlace(Mem.NARROW, Address(part.vectors, 1, count, part.lanes * count))
         self.pick(ChainLoops(count, part.lanes, part.rows), words, place, part.points)
@@ -208,7 +209,7 @@ class TrainingBatch:
     def pick(self, loops: ChainLoops, tiles: Address, vectors: VectorPlace, count: int) -> None:
         """Write columns of tiles as vectors, with loops over tiles, columns and more; so many lanes are used in all."""
         units = Address(self.memory["units"], 0, 1)
-        self.writer.chain(loops, ProductSource(units, tiles), vectors=vectors, valid=count % self.config.native)
+        self.writer.chain(loops, ProductSource(units, tiles), vectors=vectors, valid=count % self.memory.config.native)
 
     def done(self, name: str) -> None:
         """An operation has read a tensor."""
@@ -288,13 +289,11 @@ class OperationSteps:
         On its way.
     step : TrainedOperation
         What is computed.
-    updates : UpdateSteps
-        Of parameters.
     """
 
-    def __init__(self, batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps):
-        self.batch, self.step, self.updates = batch, step, updates
-        self.writer, self.config, self.memory = batch.writer, batch.config, batch.memory
+    def __init__(self, batch: TrainingBatch, step: TrainedOperation):
+        self.batch, self.step = batch, step
+        self.writer, self.config, self.memory = batch.writer, batch.memory.config, batch.memory
 
     def forward(self) -> None:
         """Write the forward pass, which makes the result."""

@@ -209,6 +209,11 @@ class TrainingMemory:
     products: dict[str, ProductMemory]
     averages: dict[Dyadic, int]
 
+    @property
+    def config(self) -> NpuConfig:
+        """The NPU."""
+        return self.allocator.config
+
     def __getitem__(self, name: str) -> int:
         """Address of what stays."""
         return self.allocator[name]
@@ -235,6 +240,11 @@ class TrainingMemory:
     def registers(self) -> MemorySpace:
         """Tensor registers."""
         return self.allocator.spaces[RegionId.TENSORS]
+
+    @property
+    def momentum(self) -> bool:
+        """True if parameters have a momentum."""
+        return "velocities" in self
 
     @property
     def parameters(self) -> list[ParameterMemory]:

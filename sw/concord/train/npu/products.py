@@ -16,7 +16,6 @@ from concord.train.npu.chains import ProductSource
 from concord.train.npu.operations import TrainedOperation
 from concord.train.npu.plan import GRADIENT_DIGITS, GRADIENT_TOP, MANTISSA_TOP, WIDE_TOP, digits_of
 from concord.train.npu.tensors import Gradient, GradientTiles, Held
-from concord.train.npu.update import UpdateSteps
 
 
 class ProductChain(NamedTuple):
@@ -41,8 +40,8 @@ class ProductSteps(OperationSteps):
 
     point_order = True
 
-    def __init__(self, batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps):
-        super().__init__(batch, step, updates)
+    def __init__(self, batch: TrainingBatch, step: TrainedOperation):
+        super().__init__(batch, step)
         self.own = self.memory.products[step.name]
         self.points = batch.points(step)
         self.point_tiles = batch.point_tiles(self.points)
@@ -66,14 +65,14 @@ class ProductSteps(OperationSteps):
 
     def _products(self, result: Held) -> Iterator[ProductChain]:
         """Chains of the forward pass: over windows of images."""
-        loops = self.batch.image_loops(self.step.outputs)
+        step, own, steps, k = self.step, self.own, self.config.steps, self.step.inputs.tiles
+        loops = self.batch.image_loops(step.outputs)
+        taps = ProductTaps(matrix=result.tiles * steps) if step.depthwise else ProductTaps(vector=1, matrix=steps)
         for o in range(result.tiles):
-            bias = VectorPlace(Mem.NARROW, Address(self.own.bias.first + o))
-            yield ProductChain(loops, self._window_product(o), result.image(o), bias)
-
-    def _windows(self, tile: int, words: int, cols: int, taps: ProductTaps) -> ProductSource:
-        """Windows over the input, as :meth:`concord.train.npu.tensors.Held.windows`."""
-        return self._x.windows(self.step.window, self.step.outputs, tile, words, cols, taps)
+            bias = VectorPlace(Mem.NARROW, Address(own.bias.first + o))
+            c, first, cols = (o, own.tiles + o, 1) if step.depthwise else (0, own.tiles + o * own.taps * k, k)
+            source = self._x.windows(step.window, step.outputs, c, first * steps, cols, taps)
+            yield ProductChain(loops, source, result.image(o), bias)
 
     # Backward -----------------------------------------------------------------------------------------
 
@@ -85,9 +84,9 @@ class ProductSteps(OperationSteps):
         space, change = self.memory, self.memory.registers.take()
         changes = space.wide.take(2 * self.own.weight.layout.vectors)
         self._weight_gradient(tiles, changes, change)
-        self.updates.weight(self.own, changes, change)
+        self.batch.updates.weight(self.own, changes, change)
         self._bias_gradient(tiles, changes, change)
-        self.updates.bias(self.own, changes, change)
+        self.batch.updates.bias(self.own, changes, change)
         space.wide.give_back(changes)
         space.registers.give_back(change)
         space.tiles.give_back(tiles.first)
@@ -153,11 +152,32 @@ class ProductSteps(OperationSteps):
             )
 
     def _input_gradient(self, digits: Held) -> Gradient:
-        result = self.batch.new(self.step.inputs, Mem.WIDE)
+        step, result = self.step, self.batch.new(self.step.inputs, Mem.WIDE)
         self.writer.step(Op.T_MUL, result.register, digits.register, self.own.weight.registers.value)
-        bound = GRADIENT_TOP * MANTISSA_TOP * self._input_terms
+        terms = (1 if step.depthwise else step.outputs.channels) * (1 if step.flat else self.own.taps)
+        bound = GRADIENT_TOP * MANTISSA_TOP * terms
         self._intermediate(lambda: self._input_products(digits, result), result.register, bound)
         return Gradient(result, min(bound, WIDE_TOP))
+
+    def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
+        """Chains that make the gradient of the input: over windows of the gradient.
+
+        The taps of diagonal tiles, which both passes read, are read from the last to the first.
+        """
+        step, own, steps, tiles = self.step, self.own, self.config.steps, digits.tiles
+        window, loops = step.window.reversed(digits.features.size), self.batch.image_loops(step.inputs)
+        taps, first, cols = self._digit_taps(result.tiles), own.transposed_tiles, tiles
+        if first is None:
+            taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
+            first, cols = own.tiles + (own.taps - 1) * tiles, 1
+        for c in range(result.tiles):
+            source = digits.windows(window, step.inputs, c * step.depthwise, (first + c) * steps, cols, taps)
+            yield ProductChain(loops, source, result.image(c))
+
+    def _digit_taps(self, tiles: int) -> ProductTaps:
+        """Columns of a product with vectors of digits, whose tiles are so many apart."""
+        count = GRADIENT_DIGITS
+        return ProductTaps(vector=count, vector_digit=1, matrix=tiles * self.config.steps, digits=count)
 
     def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
         self.writer.step(Op.T_MUL, change, tiles.register, self.memory.unscaled)
@@ -198,30 +218,6 @@ class ProductSteps(OperationSteps):
 
     # What kinds of products have of their own --------------------------------------------------------
 
-    def _window_product(self, o: int) -> ProductSource:
-        """Products of windows for a tile of outputs."""
-        raise NotImplementedError
-
-    @property
-    def _input_terms(self) -> int:
-        """Terms of a sum of the gradient of the input."""
-        raise NotImplementedError
-
-    def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
-        """Chains that make the gradient of the input."""
-        loops = self.batch.image_loops(self.step.inputs)
-        for c in range(result.tiles):
-            yield ProductChain(loops, self._input_product(digits, c), result.image(c))
-
-    def _input_product(self, digits: Held, c: int) -> ProductSource:
-        """Products of windows over the gradient for a tile of inputs."""
-        raise NotImplementedError
-
-    def _windows_back(self, digits: Held, o: int, words: int, cols: int, taps: ProductTaps) -> ProductSource:
-        """Products of windows over the gradient, from some tile of outputs on."""
-        window = self.step.window.reversed(digits.features.size)
-        return digits.windows(window, self.step.inputs, o, words, cols, taps)
-
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
         """The gradient of the weights, wide integers in the order of their words."""
         raise NotImplementedError
@@ -238,39 +234,6 @@ class ProductSteps(OperationSteps):
 
 class DenseSteps(ProductSteps):
     """A product in which every output reads all inputs of its window."""
-
-    def _window_product(self, o: int) -> ProductSource:
-        steps, k = self.config.steps, self.step.inputs.tiles
-        first = (self.own.tiles + o * self.own.taps * k) * steps
-        return self._windows(0, first, k, ProductTaps(vector=1, matrix=steps))
-
-    @property
-    def _input_terms(self) -> int:
-        return self.step.outputs.channels * (1 if self.step.flat else self.own.taps)
-
-    def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
-        if not self.step.flat:
-            yield from super()._input_products(digits, result)
-            return
-        rows, tiles = self.own.point_rows, digits.tiles
-        words = Address(self._transposed_word(0), self.config.steps)
-        vectors = Address(digits.first, 0, GRADIENT_DIGITS * tiles)
-        source = ProductSource(vectors, words, tiles, self._digit_taps(rows))
-        yield ProductChain(ChainLoops(rows, self.points), source, result.every(rows))
-
-    def _input_product(self, digits: Held, c: int) -> ProductSource:
-        taps = self._digit_taps(self.step.inputs.tiles)
-        return self._windows_back(digits, 0, self._transposed_word(c), digits.tiles, taps)
-
-    def _transposed_word(self, tile: int) -> int:
-        """Word of one of the tiles of the weights with inputs as rows."""
-        assert self.own.transposed_tiles is not None
-        return (self.own.transposed_tiles + tile) * self.config.steps
-
-    def _digit_taps(self, tiles: int) -> ProductTaps:
-        """Columns of a product with vectors of digits, whose tiles are so many apart."""
-        count = GRADIENT_DIGITS
-        return ProductTaps(vector=count, vector_digit=1, matrix=tiles * self.config.steps, digits=count)
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
         weight, space = self.own.weight, self.memory.wide
@@ -327,6 +290,17 @@ class FlatSteps(DenseSteps):
         bias = VectorPlace(Mem.NARROW, Address(own.bias.first, 1))
         yield ProductChain(self.batch.loops(result), source, result.every(result.tiles), bias)
 
+    def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
+        rows, tiles, steps = self.own.point_rows, digits.tiles, self.config.steps
+        if not self.step.flat:
+            yield from super()._input_products(digits, result)
+            return
+        assert self.own.transposed_tiles is not None
+        words = Address(self.own.transposed_tiles * steps, steps)
+        vectors = Address(digits.first, 0, GRADIENT_DIGITS * tiles)
+        source = ProductSource(vectors, words, tiles, self._digit_taps(rows))
+        yield ProductChain(ChainLoops(rows, self.points), source, result.every(rows))
+
     def _write_rows(self, rows: int) -> None:
         """The input as rows of tiles, ``[vector of a point][tile of points]``, to be transposed."""
         batch, x = self.batch, self._x
@@ -365,8 +339,9 @@ class PackedSteps(FlatSteps):
         met = batch.new(own.windows, Mem.NARROW)
         self.writer.fit(met.register, x.register, ACTIVATION_BITS)
         met.rows = self.memory.tiles.take(self.point_tiles), 1
-        source = self._windows(0, own.selection * self.config.steps, 1, ProductTaps(matrix=self.config.steps))
+        steps, outputs = self.config.steps, self.step.outputs
+        source = x.windows(self.step.window, outputs, 0, own.selection * steps, 1, ProductTaps(matrix=steps))
         rows = self._point_columns(met.rows[0] * native)
-        self.writer.chain(batch.image_loops(self.step.outputs), source, vectors=met.image(0), tile_rows=rows)
+        self.writer.chain(batch.image_loops(outputs), source, vectors=met.image(0), tile_rows=rows)
         batch.release(x)
         return met

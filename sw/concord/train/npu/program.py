@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from concord.program.chains import Address, ChainLoops, VectorPlace
-from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem, Op
 from concord.spec.softmax import PROBABILITY_POINT
 from concord.train.layers.pointwise import Add, ReluLayer
@@ -24,7 +23,7 @@ from concord.train.npu.window_steps import DepthwiseSteps, PointWindowSteps, Sam
 _TOPS = {"cross_entropy": 1 << PROBABILITY_POINT, "mse": WIDE_TOP}
 
 
-def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -> OperationSteps:
+def _steps(batch: TrainingBatch, step: TrainedOperation) -> OperationSteps:
     """Writer of the chains of an operation; of a product the one that takes the fewest cycles."""
     kind: type[OperationSteps] = PointWindowSteps
     match step.layer:
@@ -42,9 +41,9 @@ def _steps(batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps) -
             kind = PackedSteps
         case _ if step.flat:
             kind = FlatSteps
-        case _ if has_samples_as_lanes(step, batch.size, batch.config):
+        case _ if has_samples_as_lanes(step, batch.size, batch.memory.config):
             kind = SampleWindowSteps
-    return kind(batch, step, updates)
+    return kind(batch, step)
 
 
 @dataclass(frozen=True)
@@ -74,35 +73,22 @@ class BatchProgram:
         return self.forward, self.backward
 
 
-def written_passes(
-    writer: ChainWriter,
-    memory: TrainingMemory,
-    config: NpuConfig,
-    size: int,
-    loss: str,
-    updates: UpdateSteps,
-) -> BatchProgram:
+def written_passes(batch: TrainingBatch, loss: str) -> BatchProgram:
     """Write both passes.
 
     Parameters
     ----------
-    writer : ChainWriter
-        Where to.
-    memory, config
-        Of the network.
-    size : int
-        Samples of the batch.
+    batch : TrainingBatch
+        At its beginning.
     loss : str
         Name of the loss.
-    updates : UpdateSteps
-        Of the parameters.
     """
+    writer, memory = batch.writer, batch.memory
     network = memory.operations
-    batch = TrainingBatch(writer, memory, config, size)
     forward = writer.begin()
     source = batch.new(memory.source, Mem.NARROW)
     batch.made(network.source, source)
-    steps = [_steps(batch, step, updates) for step in network.steps]
+    steps = [_steps(batch, step) for step in network.steps]
     for written in steps:
         written.forward()
         for name in written.step.reads:
@@ -120,7 +106,7 @@ def written_passes(
         else:
             written.backward(gradient)
     writer.end()
-    return BatchProgram(size, forward, backward, source, output)
+    return BatchProgram(batch.size, forward, backward, source, output)
 
 
 @dataclass(frozen=True)
@@ -147,9 +133,7 @@ class TrainingProgram:
         return self.load, *(pc for batch in self.batches.values() for pc in batch.starts)
 
 
-def training_program(
-    memory: TrainingMemory, config: NpuConfig, loss: str, momentum: bool, decay: bool, point: int
-) -> TrainingProgram:
+def training_program(memory: TrainingMemory, loss: str, decay: bool, point: int) -> TrainingProgram:
     """The program for a plan of the memories and a loss, whose gradient the host writes between the passes.
 
     ``point`` of accumulators as in :class:`concord.spec.training.AccumulatorFormat`.
@@ -159,7 +143,7 @@ def training_program(
     ValueError
         If it is too long, or a memory too small: how many words are needed.
     """
-    writer = ChainWriter()
+    writer, native = ChainWriter(), memory.config.native
     load = writer.begin()
     writer.step(Op.T_SET, memory.unscaled, exp=0)
     units = VectorPlace(Mem.NARROW, Address(memory["units"], 0, 1))
@@ -167,14 +151,15 @@ def training_program(
         write_weight_tiles(writer, memory, own)
         if own.selection is not None:
             channels = own.step.inputs.channels
-            rows = Address(own.selection * config.native, 0, 1, config.native + channels)
+            rows = Address(own.selection * native, 0, 1, native + channels)
             writer.chain(ChainLoops(1, channels, own.taps), units, tile_rows=rows)
     if "identity" in memory:
-        rows = Address(memory["identity"] * config.native, 0, 1)
-        writer.chain(ChainLoops(inner=config.native), units, tile_rows=rows)
+        rows = Address(memory["identity"] * native, 0, 1)
+        writer.chain(ChainLoops(inner=native), units, tile_rows=rows)
     writer.end()
-    updates = UpdateSteps(writer, memory, momentum, decay, point)
-    batches = {size: written_passes(writer, memory, config, size, loss, updates) for size in memory.sizes}
+    updates, batches = UpdateSteps(writer, memory, decay, point), dict[int, BatchProgram]()
+    for size in memory.sizes:
+        batches[size] = written_passes(TrainingBatch(writer, memory, updates, size), loss)
     memory.allocator.check(len(writer))
     program = TrainingProgram((), load, batches)
-    return TrainingProgram(writer.words(config, program.starts), load, batches)
+    return replace(program, words=writer.words(memory.config, program.starts))

@@ -8,21 +8,13 @@ from concord.host import Device
 from concord.image import Image, MemorySegment
 from concord.image.packing import to_vectors
 from concord.spec.config import NpuConfig
-from concord.spec.integers import TENSOR_WORD, UPDATE_COUNTERS, WIDE_BITS
+from concord.spec.integers import UPDATE_COUNTERS, WIDE_BITS
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.train.npu.plan import ParameterMemory, TrainingMemory
 from concord.train.npu.program import TrainingProgram
 from concord.train.npu.tensors import Held
-from concord.train.npu.words import (
-    Ints,
-    narrow_vectors,
-    narrow_words,
-    tensor_of,
-    tensor_word,
-    wide_vectors,
-    wide_words,
-)
+from concord.train.npu.words import Ints, narrow_words, read_register, read_vectors, write_register, write_vectors
 from concord.train.parameters import UpdateCounts
 from concord.train.tensor import Tensor
 
@@ -55,12 +47,10 @@ class ResidentParameters:
         With the image of the training.
     memory : TrainingMemory
         Of the network.
-    momentum : bool
-        Whether there is any.
     """
 
-    def __init__(self, device: Device, memory: TrainingMemory, momentum: bool):
-        self.device, self.memory, self.momentum = device, memory, momentum
+    def __init__(self, device: Device, memory: TrainingMemory):
+        self.device, self.memory = device, memory
         self._counted = [0] * len(UPDATE_COUNTERS)
         self._without_momentum: list[ParameterMemory] = []
 
@@ -70,68 +60,60 @@ class ResidentParameters:
             self._write(own)
         self._counted = self.device.read(RegionId.UPDATES, 0, len(UPDATE_COUNTERS))
         self._without_momentum = [
-            own for own in self.memory.parameters if self.momentum and own.parameter.velocity is None
+            own for own in self.memory.parameters if self.memory.momentum and own.parameter.velocity is None
         ]
 
     def _write(self, own: ParameterMemory) -> None:
-        device, parameter, memory = self.device, own.parameter, self.memory
-        config, registers = device.config, own.registers
-        weight, acc = own.pack(parameter.weight, config), own.pack(parameter.acc, config)
-        device.write(RegionId.NARROW, own.first, narrow_words(weight, config))
-        words = wide_words(acc, config, parameter.accumulator.bits)
-        device.write(RegionId.WIDE, memory.accumulators(own), words)
-        device.write(RegionId.TENSORS, registers.value, [tensor_word(int(parameter.exp[0]), weight)])
-        if self.momentum:
-            velocity = np.zeros_like(weight) if parameter.velocity is None else own.pack(parameter.velocity, config)
-            device.write(RegionId.WIDE, memory.velocity(own), wide_words(velocity, config, WIDE_BITS))
-            device.write(RegionId.TENSORS, registers.velocity, [tensor_word(parameter.velocity_exp, velocity)])
+        device, memory, parameter, registers = self.device, self.memory, own.parameter, own.registers
+        weight, acc = (own.pack(values, device.config) for values in (parameter.weight, parameter.acc))
+        write_vectors(device, Mem.NARROW, own.first, weight)
+        write_vectors(device, Mem.WIDE, memory.accumulators(own), acc, parameter.accumulator.bits)
+        write_register(device, registers.value, int(parameter.exp[0]), weight)
+        if memory.momentum:
+            velocity = np.zeros_like(parameter.weight) if parameter.velocity is None else parameter.velocity
+            vectors = own.pack(velocity, device.config)
+            write_vectors(device, Mem.WIDE, memory.velocity(own), vectors)
+            write_register(device, registers.velocity, parameter.velocity_exp, vectors)
 
     def after_step(self) -> None:
         """Set the exponent of a momentum after its first step: of gradients that are zero their exponent."""
         for own in self._without_momentum:
-            word = TENSOR_WORD.unpack(self.device.read(RegionId.TENSORS, own.registers.mean)[0])
-            if not word["top"]:
-                self.device.write(RegionId.TENSORS, own.registers.velocity, [TENSOR_WORD.pack(**word)])
+            mean = read_register(self.device, own.registers.mean)
+            if not mean["top"]:
+                write_register(self.device, own.registers.velocity, mean["exp"], np.zeros(1))
         self._without_momentum = []
 
     def read(self) -> UpdateCounts:
         """Read everything back; what updates have come to since the last time, without the number of elements."""
-        device, config = self.device, self.device.config
-        for own in self.memory.parameters:
-            parameter, words = own.parameter, own.layout.vectors
-            weight = own.unpack(narrow_vectors(device.read(RegionId.NARROW, own.first, words), config), config)
-            acc = self._wide(own, self.memory.accumulators(own), parameter.accumulator.bits)
-            exp = np.array([self._exp(own.registers.value)])
+        device, memory = self.device, self.memory
+        for own in memory.parameters:
+            parameter, registers = own.parameter, own.registers
+            weight = self._read(own, Mem.NARROW, own.first)
+            acc = self._read(own, Mem.WIDE, memory.accumulators(own), parameter.accumulator.bits)
+            exp = np.array([read_register(device, registers.value)["exp"]])
             parameter.replace(weight.reshape(1, -1), acc.reshape(1, -1), exp)
-            if self.momentum:
-                parameter.velocity = self._wide(own, self.memory.velocity(own), WIDE_BITS).astype(np.int32)
-                parameter.velocity_exp = self._exp(own.registers.velocity)
+            if memory.momentum:
+                parameter.velocity = self._read(own, Mem.WIDE, memory.velocity(own)).astype(np.int32)
+                parameter.velocity_exp = read_register(device, registers.velocity)["exp"]
         counted = device.read(RegionId.UPDATES, 0, len(UPDATE_COUNTERS))
         more = [now - before & _COUNT_MASK for now, before in zip(counted, self._counted, strict=True)]
         self._counted = counted
         return UpdateCounts(**dict(zip(UPDATE_COUNTERS, more, strict=True)))
 
-    def _wide(self, own: ParameterMemory, first: int, bits: int) -> Ints:
-        """Integers of so many bits that belong to a parameter, in its shape."""
-        config, count = self.device.config, own.layout.vectors * (bits * 2 // WIDE_BITS)
-        return own.unpack(wide_vectors(self.device.read(RegionId.WIDE, first, count), config, bits), config)
-
-    def _exp(self, register: int) -> int:
-        return int(TENSOR_WORD.unpack(self.device.read(RegionId.TENSORS, register)[0])["exp"])
+    def _read(self, own: ParameterMemory, mem: Mem, first: int, bits: int = WIDE_BITS) -> Ints:
+        """Integers that belong to a parameter, in its shape."""
+        return own.unpack(read_vectors(self.device, mem, first, own.layout.vectors, bits), self.device.config)
 
 
 def write_tensor(device: Device, held: Held, tensor: Tensor) -> None:
     """Write the integers of samples ``[samples, ...]`` and their register."""
-    config, vectors = device.config, held.features.pack(tensor.mant, device.config)
-    if held.mem is Mem.NARROW:
-        device.write(RegionId.NARROW, held.first, narrow_words(vectors, config))
-    else:
-        device.write(RegionId.WIDE, held.first, wide_words(vectors, config, WIDE_BITS))
-    device.write(RegionId.TENSORS, held.register, [tensor_word(tensor.exp, vectors)])
+    vectors = held.features.pack(tensor.mant, device.config)
+    write_vectors(device, held.mem, held.first, vectors)
+    write_register(device, held.register, tensor.exp, vectors)
 
 
 def read_tensor(device: Device, held: Held, samples: int) -> Tensor:
-    """Read the wide integers of so many samples ``[samples, elements]``, and their register."""
-    words = device.read(RegionId.WIDE, held.first, held.word * samples * held.features.vectors)
-    mant = held.features.unpack(wide_vectors(words, device.config, WIDE_BITS), device.config)
-    return tensor_of(device.read(RegionId.TENSORS, held.register)[0], mant)
+    """Read the integers of so many samples ``[samples, elements]``, and their register."""
+    vectors = read_vectors(device, held.mem, held.first, samples * held.features.vectors)
+    register = read_register(device, held.register)
+    return Tensor(held.features.unpack(vectors, device.config), register["exp"], register["top"])

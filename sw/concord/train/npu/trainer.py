@@ -11,6 +11,7 @@ import numpy.typing as npt
 from concord.graph.ir import Graph
 from concord.host import Device, TrapError
 from concord.spec.config import NpuConfig
+from concord.spec.integers import FACTOR_WORD
 from concord.spec.isa import Trap
 from concord.spec.memmap import RegionId
 from concord.spec.operations import NEEDS, Op
@@ -23,7 +24,6 @@ from concord.train.npu.operations import operations_of
 from concord.train.npu.plan import TrainingFactor, planned
 from concord.train.npu.program import BatchProgram, training_program
 from concord.train.npu.resident import ResidentParameters, read_tensor, training_image, write_tensor
-from concord.train.npu.words import factor_word
 from concord.train.settings import Settings
 from concord.train.tensor import Dyadic, Tensor
 from concord.train.trainer import Trainer
@@ -77,15 +77,13 @@ class NpuTrainer(Trainer):
         network = operations_of(self.network, chosen, config.native)
         most = min(chosen.batch, len(samples))
         sizes = tuple(size for size in (most, len(samples) % most) if size)
-        momentum, decay = bool(self.optimiser.momentum.mant), bool(self.optimiser.decay)
         self.device = device
-        self.memory = planned(network, sizes, config, momentum)
-        self.program = training_program(
-            self.memory, config, chosen.loss, momentum, decay, chosen.formats.accumulator.shift
-        )
+        self.memory = planned(network, sizes, config, bool(self.optimiser.momentum.mant))
+        point = chosen.formats.accumulator.shift
+        self.program = training_program(self.memory, chosen.loss, bool(self.optimiser.decay), point)
         self._image = training_image(self.memory, self.program, config)
         device.load(self._image)
-        self._parameters = ResidentParameters(device, self.memory, momentum)
+        self._parameters = ResidentParameters(device, self.memory)
         self._factors: dict[int, int] = {}
         self._there = False  # whether the device has the parameters
         self._newer = False  # whether they are newer there
@@ -158,7 +156,7 @@ class NpuTrainer(Trainer):
             TrainingFactor.DECAY: factors.decay,
         }
         for place, factor in numbers.items():
-            word = factor_word(factor)
+            word = FACTOR_WORD.pack(mant=factor.mant, exp=factor.exp)
             if factor.mant and self._factors.get(place) != word:
                 self.device.write(RegionId.FACTORS, place, [word])
                 self._factors[place] = word

@@ -28,14 +28,14 @@ class UpdateSteps:
         Where to.
     memory : TrainingMemory
         Of the network.
-    momentum, decay : bool
-        Whether there are any.
+    decay : bool
+        Whether there is any.
     point : int
         Bits by which the point of accumulators lies below that of weights.
     """
 
-    def __init__(self, writer: ChainWriter, memory: TrainingMemory, momentum: bool, decay: bool, point: int):
-        self.writer, self.memory, self.momentum, self.decay = writer, memory, momentum, decay
+    def __init__(self, writer: ChainWriter, memory: TrainingMemory, decay: bool, point: int):
+        self.writer, self.memory, self.decay = writer, memory, decay
         self._coarser = ACCUMULATOR_POINT - point
 
     def weight(self, own: ProductMemory, changes: int, change: int) -> None:
@@ -57,7 +57,7 @@ class UpdateSteps:
         scaled, spare = memory.registers.take(), memory.registers.take()
         source = _Numbers(place, change)
         scale: dict[str, Any] = {"scale": 1, "factor": TrainingFactor.CHANGE}
-        if self.momentum:
+        if memory.momentum:
             mean = _Numbers(place, own.registers.mean)
             self._scaled(own, source, mean, TrainingFactor.MEAN)
             source = _Numbers(own.wide(memory.velocity(own)), own.registers.velocity)

@@ -18,10 +18,9 @@ from concord.spec.isa import DIGITS_MAX, Mem, Op
 from concord.train.npu.batch import TrainingBatch, Transposition
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.operations import TrainedOperation
-from concord.train.npu.plan import GRADIENT_DIGITS, MANTISSA_TOP, WIDE_TOP, digits_of
+from concord.train.npu.plan import MANTISSA_TOP, WIDE_TOP, digits_of
 from concord.train.npu.products import DenseSteps, ProductChain, ProductSteps
-from concord.train.npu.tensors import Features, GradientTiles, Held
-from concord.train.npu.update import UpdateSteps
+from concord.train.npu.tensors import Features, GradientTiles
 
 
 class PointWindowSteps(DenseSteps):
@@ -64,9 +63,9 @@ class SampleSteps(ProductSteps):
 
     point_order = False
 
-    def __init__(self, batch: TrainingBatch, step: TrainedOperation, updates: UpdateSteps):
-        super().__init__(batch, step, updates)
-        self.turned = Features(batch.config.native, batch.size, *step.inputs.size)
+    def __init__(self, batch: TrainingBatch, step: TrainedOperation):
+        super().__init__(batch, step)
+        self.turned = Features(self.config.native, batch.size, *step.inputs.size)
         self.point_tiles = step.outputs.positions * self.turned.tiles
 
     def _point_columns(self, first: int) -> Address:
@@ -141,22 +140,6 @@ _LOWER_DIGITS = DIGITS_MAX - 1
 
 class DepthwiseSteps(SampleSteps):
     """A convolution of every channel with its own kernel."""
-
-    def _window_product(self, o: int) -> ProductSource:
-        steps, taps = self.config.steps, ProductTaps(matrix=self.step.outputs.tiles * self.config.steps)
-        return self._windows(o, (self.own.tiles + o) * steps, 1, taps)
-
-    @property
-    def _input_terms(self) -> int:
-        return self.own.taps
-
-    def _input_product(self, digits: Held, c: int) -> ProductSource:
-        """Windows as of other convolutions; the taps of the tiles are read from the last to the first."""
-        own, steps, tiles = self.own, self.config.steps, digits.tiles
-        taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
-        return self._windows_back(digits, c, (own.tiles + (own.taps - 1) * tiles + c) * steps, 1, taps)
-
-    # Gradients of the parameters ----------------------------------------------------------------------
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
         self.writer.step(Op.T_MUL, change, tiles.register, self._x.register)
