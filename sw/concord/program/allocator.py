@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,6 +100,13 @@ class MemorySpace:
         self.taken += count
         self.used = max(self.used, first + count)
         return first
+
+    @contextmanager
+    def lent(self, count: int = 1) -> Iterator[int]:
+        """Take so many neighbours for a block of statements; the first of them."""
+        first = self.take(count)
+        yield first
+        self.give_back(first)
 
     def share(self, first: int, more: int = 1) -> int:
         """Count one user more of what was taken, who will give it back."""

@@ -81,14 +81,12 @@ class ProductSteps(OperationSteps):
         if vectors is not None:
             self.batch.send(self.step.reads[0], self._input_gradient(vectors))
             self.batch.release(vectors)
-        space, change = self.memory, self.memory.registers.take()
-        changes = space.wide.take(2 * self.own.weight.layout.vectors)
-        self._weight_gradient(tiles, changes, change)
-        self.batch.updates.weight(self.own, changes, change)
-        self._bias_gradient(tiles, changes, change)
-        self.batch.updates.bias(self.own, changes, change)
-        space.wide.give_back(changes)
-        space.registers.give_back(change)
+        space, words = self.memory, 2 * self.own.weight.layout.vectors
+        with space.registers.lent() as change, space.wide.lent(words) as changes:
+            self._weight_gradient(tiles, changes, change)
+            self.batch.updates.weight(self.own, changes, change)
+            self._bias_gradient(tiles, changes, change)
+            self.batch.updates.bias(self.own, changes, change)
         space.tiles.give_back(tiles.first)
         space.registers.give_back(tiles.register)
         self.forget()
@@ -208,13 +206,13 @@ class ProductSteps(OperationSteps):
 
     def _joined(self, low: VectorPlace, high: VectorPlace, bits: int, change: int) -> None:
         """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first."""
-        writer, loops, register = self.writer, self.own.weight.loops, self.memory.registers.take()
-        writer.step(Op.T_SET, register, exp=bits)
-        writer.step(Op.T_MUL, register, register, change)
-        writer.chain(loops, high, peak=1, tensor=register)
-        writer.step(Op.T_BIAS, change, change, register)
-        writer.rounded(loops, low, change, low, operand=high, add=1)
-        self.memory.registers.give_back(register)
+        writer, loops = self.writer, self.own.weight.loops
+        with self.memory.registers.lent() as register:
+            writer.step(Op.T_SET, register, exp=bits)
+            writer.step(Op.T_MUL, register, register, change)
+            writer.chain(loops, high, peak=1, tensor=register)
+            writer.step(Op.T_BIAS, change, change, register)
+            writer.rounded(loops, low, change, low, operand=high, add=1)
 
     # What kinds of products have of their own --------------------------------------------------------
 
@@ -236,19 +234,17 @@ class DenseSteps(ProductSteps):
     """A product in which every output reads all inputs of its window."""
 
     def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        weight, space = self.own.weight, self.memory.wide
-        place = weight.wide(changes)
+        weight, place = self.own.weight, self.own.weight.wide(changes)
         self.writer.step(Op.T_MUL, change, tiles.register, self._x.register)
         low = None if self.step.flat else _low_digits(tiles, self.points)
         if low is None:
             bound = tiles.top * MANTISSA_TOP * self.points
             self._intermediate(lambda: self._changes((tiles, place)), change, bound)
             return
-        upper = space.take(2 * weight.layout.vectors)
-        high = weight.wide(upper)
-        self._write(self._changes((tiles.part(range(low)), place), (tiles.part(range(low, tiles.digits)), high)))
-        self._joined(place, high, low * DIGIT_BITS, change)
-        space.give_back(upper)
+        with self.memory.wide.lent(2 * weight.layout.vectors) as upper:
+            high = weight.wide(upper)
+            self._write(self._changes((tiles.part(range(low)), place), (tiles.part(range(low, tiles.digits)), high)))
+            self._joined(place, high, low * DIGIT_BITS, change)
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         """Sums over points of gradients times the input, each to the words of the weights there.

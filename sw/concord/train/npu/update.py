@@ -54,28 +54,26 @@ class UpdateSteps:
     def _write(self, own: ParameterMemory, changes: int, change: int, decays: bool = False, **tiles: Any) -> None:
         """Write the chain that changes weights and accumulators, and those in front of it."""
         writer, memory, place = self.writer, self.memory, own.wide(changes)
-        scaled, spare = memory.registers.take(), memory.registers.take()
-        source = _Numbers(place, change)
-        scale: dict[str, Any] = {"scale": 1, "factor": TrainingFactor.CHANGE}
-        if memory.momentum:
-            mean = _Numbers(place, own.registers.mean)
-            self._scaled(own, source, mean, TrainingFactor.MEAN)
-            source = _Numbers(own.wide(memory.velocity(own)), own.registers.velocity)
-            self._sum(own, source, TrainingFactor.MOMENTUM, mean, source, scaled)
-        if decays:
-            update = _Numbers(place, scaled)
-            self._scaled(own, source, update, TrainingFactor.CHANGE)
-            weights = _Numbers(own.vectors, own.registers.value)
-            self._sum(own, weights, TrainingFactor.DECAY, update, update, spare)
-            source, scale = update, {}
-        else:
-            writer.step(Op.T_SCALE, scaled, source.register, factor=TrainingFactor.CHANGE)
-        writer.fit(scaled, scaled)
-        distance = memory["accumulators"] % (1 << VECTOR_ADDR_BITS)
-        writer.step(Op.T_UPD, own.registers.value, scaled, accumulators=distance, coarser=self._coarser)
-        writer.chain(own.loops, source.place, operand=own.vectors, **tiles, **scale, round1=1, update=1)
-        memory.registers.give_back(scaled)
-        memory.registers.give_back(spare)
+        with memory.registers.lent() as scaled, memory.registers.lent() as spare:
+            source = _Numbers(place, change)
+            scale: dict[str, Any] = {"scale": 1, "factor": TrainingFactor.CHANGE}
+            if memory.momentum:
+                mean = _Numbers(place, own.registers.mean)
+                self._scaled(own, source, mean, TrainingFactor.MEAN)
+                source = _Numbers(own.wide(memory.velocity(own)), own.registers.velocity)
+                self._sum(own, source, TrainingFactor.MOMENTUM, mean, source, scaled)
+            if decays:
+                update = _Numbers(place, scaled)
+                self._scaled(own, source, update, TrainingFactor.CHANGE)
+                weights = _Numbers(own.vectors, own.registers.value)
+                self._sum(own, weights, TrainingFactor.DECAY, update, update, spare)
+                source, scale = update, {}
+            else:
+                writer.step(Op.T_SCALE, scaled, source.register, factor=TrainingFactor.CHANGE)
+            writer.fit(scaled, scaled)
+            distance = memory["accumulators"] % (1 << VECTOR_ADDR_BITS)
+            writer.step(Op.T_UPD, own.registers.value, scaled, accumulators=distance, coarser=self._coarser)
+            writer.chain(own.loops, source.place, operand=own.vectors, **tiles, **scale, round1=1, update=1)
 
     def _scaled(self, own: ParameterMemory, source: _Numbers, result: _Numbers, factor: int) -> None:
         """Numbers times a factor, an intermediate."""

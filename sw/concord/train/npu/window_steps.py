@@ -28,19 +28,17 @@ class PointWindowSteps(DenseSteps):
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         weight, space, count, inputs = self.own.weight, self.memory, self.point_tiles, self.step.inputs
-        met = space.tiles.take(inputs.tiles * count)
-        transposition = Transposition(self.points, inputs.lanes, met, inputs.tiles)
-        transposition.vectors = vectors = space.narrow.take(inputs.tiles * inputs.lanes * count)
-        for tap in range(self.own.taps):
-            self._meet(tap, met)
-            self.batch.transpose(transposition)
-            for tiles, place in products:
-                first = place.address.base + tap * place.address.outer
-                words = VectorPlace(place.mem, replace(place.address, base=first, outer=0))
-                source = tiles.over_points(Address(vectors, 0, count))
-                yield ProductChain(replace(weight.loops, outer=1), source, words)
-        space.tiles.give_back(met)
-        space.narrow.give_back(vectors)
+        tiles_met, words = inputs.tiles * count, inputs.tiles * inputs.lanes * count
+        with space.tiles.lent(tiles_met) as met, space.narrow.lent(words) as vectors:
+            transposition = Transposition(self.points, inputs.lanes, met, inputs.tiles, vectors)
+            for tap in range(self.own.taps):
+                self._meet(tap, met)
+                self.batch.transpose(transposition)
+                for tiles, place in products:
+                    first = place.address.base + tap * place.address.outer
+                    results = VectorPlace(place.mem, replace(place.address, base=first, outer=0))
+                    source = tiles.over_points(Address(vectors, 0, count))
+                    yield ProductChain(replace(weight.loops, outer=1), source, results)
 
     def _meet(self, tap: int, tiles: int) -> None:
         """Copy the inputs that a tap meets to rows of tiles ``[tile of inputs][tile of points]``."""
@@ -80,22 +78,22 @@ class SampleSteps(ProductSteps):
         ones = Address(self.memory[f"ones.{self.batch.size}"])
         return ProductSource(ones, tiles.words, self.turned.tiles, tiles.taps, Window(*self.step.outputs.size))
 
-    @property
-    def transposed_words(self) -> int:
-        """Narrow words of a tile of channels with samples as lanes."""
-        return self.step.inputs.lanes * self.turned.vectors
+    def transposed(self) -> Iterator[tuple[int, int]]:
+        """Tiles of channels, each with the word from which on it lies with samples as lanes until the next one does."""
+        with self.memory.narrow.lent(self.step.inputs.lanes * self.turned.vectors) as vectors:
+            for c in range(self.step.inputs.tiles):
+                self._transpose(c, vectors)
+                yield c, vectors
 
-    def transpose(self, c: int, vectors: int) -> None:
+    def _transpose(self, c: int, vectors: int) -> None:
         """Write a tile of channels with samples as lanes: ``[channel][y][x][tile of samples]``."""
-        inputs, turned, steps, space = self.step.inputs, self.turned, self.config.steps, self.memory.tiles
-        count = turned.tiles
-        met = space.take(turned.vectors)
-        rows = self._sample_lanes(met * self.config.native, inputs)
-        self.writer.chain(self.batch.image_loops(inputs), self._x.image(c), tile_rows=rows)
-        place = VectorPlace(Mem.NARROW, Address(vectors, 1, turned.vectors, count))
-        tiles = Address(met * steps, steps, 0, count * steps)
-        self.batch.pick(ChainLoops(count, inputs.lanes, inputs.positions), tiles, place, self.batch.size)
-        space.give_back(met)
+        inputs, turned, steps, count = self.step.inputs, self.turned, self.config.steps, self.turned.tiles
+        with self.memory.tiles.lent(turned.vectors) as met:
+            rows = self._sample_lanes(met * self.config.native, inputs)
+            self.writer.chain(self.batch.image_loops(inputs), self._x.image(c), tile_rows=rows)
+            place = VectorPlace(Mem.NARROW, Address(vectors, 1, turned.vectors, count))
+            tiles = Address(met * steps, steps, 0, count * steps)
+            self.batch.pick(ChainLoops(count, inputs.lanes, inputs.positions), tiles, place, self.batch.size)
 
     def over_taps(self, vectors: int, tiles: GradientTiles, o: int) -> ProductSource:
         """A tile of outputs of the gradient times what the taps of windows meet in a transposed tile of channels, for
@@ -117,14 +115,11 @@ class SampleWindowSteps(SampleSteps, DenseSteps):
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         native, inputs, (height, width) = self.config.native, self.step.inputs, self.step.window.kernel
-        vectors = self.memory.narrow.take(self.transposed_words)
-        for c in range(inputs.tiles):
-            self.transpose(c, vectors)
+        for c, vectors in self.transposed():
             loops = ChainLoops(min(native, inputs.channels - c * native), width, height)
             for tiles, place in products:
                 for o in range(self.step.outputs.tiles):
                     yield ProductChain(loops, self.over_taps(vectors, tiles, o), self._of_tile(place, c, o))
-        self.memory.narrow.give_back(vectors)
 
     def _of_tile(self, place: VectorPlace, c: int, o: int) -> VectorPlace:
         """Words of a tile of inputs and one of outputs in those of the weights: inputs, columns and rows of taps."""
@@ -152,13 +147,12 @@ class DepthwiseSteps(SampleSteps):
 
     def _gradient_of_whole_sums(self, tiles: GradientTiles, changes: int, change: int, count: int) -> None:
         """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
-        weight, space = self.own.weight, self.memory.tiles
-        first = space.take(weight.layout.vectors * count)
-        self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
-        source = self._of_diagonals(first, count, count)
-        self.writer.chain(weight.loops, source, vectors=weight.wide(changes), peak=1, tensor=change)
+        weight = self.own.weight
+        with self.memory.tiles.lent(weight.layout.vectors * count) as first:
+            self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
+            source = self._of_diagonals(first, count, count)
+            self.writer.chain(weight.loops, source, vectors=weight.wide(changes), peak=1, tensor=change)
         self.writer.fit(change, change)
-        space.give_back(first)
 
     def _gradient_of_parts(self, tiles: GradientTiles, changes: int, change: int, each: int) -> None:
         """Sums of parts of the gradient, which have 32 bits where those of all digits may have more.
@@ -180,20 +174,17 @@ class DepthwiseSteps(SampleSteps):
         zeros, last = starts[-1], len(starts) - 1
         part = DIGITS_MAX + zeros
         word = last * part + DIGITS_MAX
-        first = space.tiles.take(words * word)
-        nothing = VectorPlace(Mem.NARROW, Address(space["zeros"]))
-        columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
-        writer.chain(ChainLoops(zeros * native, last, words), nothing, columns=columns)
         parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
-        self._diagonals(tiles, parts, first, word, DIGITS_MAX)
-        upper = space.wide.take(2 * words)
-        low, high = weight.wide(changes), weight.wide(upper)
-        sums = len(starts), part - each
-        writer.chain(weight.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
-        writer.chain(weight.loops, self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums), vectors=high)
-        self._joined(low, high, _LOWER_DIGITS * DIGIT_BITS, change)
-        space.wide.give_back(upper)
-        space.tiles.give_back(first)
+        with space.tiles.lent(words * word) as first, space.wide.lent(2 * words) as upper:
+            nothing = VectorPlace(Mem.NARROW, Address(space["zeros"]))
+            columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
+            writer.chain(ChainLoops(zeros * native, last, words), nothing, columns=columns)
+            self._diagonals(tiles, parts, first, word, DIGITS_MAX)
+            low, high, sums = weight.wide(changes), weight.wide(upper), (len(starts), part - each)
+            writer.chain(weight.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
+            more = self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums)
+            writer.chain(weight.loops, more, vectors=high)
+            self._joined(low, high, _LOWER_DIGITS * DIGIT_BITS, change)
 
     def _diagonals(self, tiles: GradientTiles, parts: dict[int, range], first: int, word: int, count: int) -> None:
         """Products of channels with themselves, as diagonal tiles of so many digits.
@@ -208,17 +199,14 @@ class DepthwiseSteps(SampleSteps):
             The first tile, tiles of a word of the weights, and digits of a product.
         """
         native, (height, width), outputs = self.config.native, self.step.window.kernel, self.step.outputs
-        vectors = self.memory.narrow.take(self.transposed_words)
         units = VectorPlace(Mem.NARROW, Address(self.memory["units"], 1))
         loops, planes = ChainLoops(outputs.lanes, width, height), Planes(count, 0, native)
         tap = outputs.tiles * word * native
-        for c in range(outputs.tiles):
-            self.transpose(c, vectors)
+        for c, vectors in self.transposed():
             for place, digits in parts.items():
                 source = self.over_taps(vectors, tiles.part(digits), c)
                 columns = Address((first + c * word + place) * native, 1, tap, width * tap)
                 self.writer.chain(loops, source, operand=units, columns=columns, planes=planes, mask=1)
-        self.memory.narrow.give_back(vectors)
 
     def _of_diagonals(self, first: int, word: int, digits: int, sums: int = 1, apart: int = 0) -> ProductSource:
         """Diagonals as words of the weights: digits of columns of tiles, of several sums some tiles apart."""
