@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.graph.ops.linear import AffineAttributes, is_fixed
 from concord.train.layers.attention import Mask
 from concord.train.layers.pointwise import ScaleLayer
 from concord.train.network import TrainableNetwork
@@ -27,10 +28,14 @@ def fingerprint(network: TrainableNetwork, facts: dict[str, Any]) -> str:
     shapes = {name: p.blocks.shape for name, p in network.parameters.items()}
     parts = [layers, shapes, facts]
     if network.constants:  # as they were given
-        parts.append({n.name: _numbers(n.attrs["weight"]) for n in network.graph.nodes
-                      if n.attrs.get("fixed")})  # fmt: skip
-    if kept := {layer.name: _numbers(layer.attributes["constant"]) for layer in network.layers
-                if isinstance(layer, Mask | ScaleLayer)}:  # fmt: skip
+        parts.append(
+            {n.name: _numbers(n.attributes(AffineAttributes).weight) for n in network.graph.nodes if is_fixed(n)}
+        )
+    if kept := {
+        layer.name: _numbers(layer.attributes["constant"])
+        for layer in network.layers
+        if isinstance(layer, Mask | ScaleLayer)
+    }:
         parts.append(kept)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -27,9 +27,12 @@ _PERIOD = 30.0
 def run(trainer: Trainer, saved: Path | None, console: Console, pressed: list[bool]) -> None:
     """Train with a progress bar, a line per epoch, and a checkpoint now and then."""
     columns = (
-        TextColumn("epoch {task.fields[epoch]}"), BarColumn(bar_width=24), TaskProgressColumn(),
-        TextColumn("{task.fields[figures]}"), TimeRemainingColumn(),
-    )  # fmt: skip
+        TextColumn("epoch {task.fields[epoch]}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(),
+    )
     total = trainer.settings.epochs * trainer.steps
     last = monotonic()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:

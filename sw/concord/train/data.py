@@ -99,8 +99,10 @@ class Samples:
             single = y.ndim == 1
             if y.dtype.kind not in "iu" or not (single or _bare(y.shape[1:]) == positions):
                 several = f" or one for each of the positions {list(positions)}" if positions else ""
-                raise ValueError(f"labels of the {data} must be whole numbers, one per sample{several}, not "
-                                 f"{y.dtype} {list(y.shape)}")  # fmt: skip
+                raise ValueError(
+                    f"labels of the {data} must be whole numbers, one per sample{several}, not "
+                    f"{y.dtype} {list(y.shape)}"
+                )
             least, classes = (0, outputs) if single else (IGNORED, shape[-1])
             if y.min() < least or y.max() >= classes:
                 raise ValueError(f"labels of the {data} must be in {least}..{classes - 1}, not {y.min()}..{y.max()}")

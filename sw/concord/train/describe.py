@@ -10,6 +10,7 @@ import numpy as np
 from concord.functions import trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
+from concord.graph.ops.linear import AffineAttributes, is_fixed
 from concord.spec.formats import MASKED
 from concord.train.indices import index_lookups
 from concord.utils.arrays import FloatArray
@@ -143,7 +144,7 @@ def _like_before(options: dict[str, Any], graph: Graph) -> dict[str, Any]:
     """The options of a graph convolution: without a graph of its own, it has that of the one before."""
     if options["edges"] is not None or options["adjacency"] is not None:
         return options
-    before = [node.attrs["weight"] for node in graph.nodes if node.attrs.get("fixed")]
+    before = [node.attributes(AffineAttributes).weight for node in graph.nodes if is_fixed(node)]
     return options | ({"adjacency": before[-1]} if before else {})
 
 

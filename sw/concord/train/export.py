@@ -10,6 +10,17 @@ import numpy as np
 from concord.functions import function
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.elementwise import (
+    FunctionAttributes,
+    NormaliseAttributes,
+    ReductionAttributes,
+    SoftmaxAttributes,
+)
+from concord.graph.ops.host import LookupAttributes
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes, is_fixed
+from concord.graph.ops.moving import ReshapeAttributes, SliceAttributes, TransposeAttributes
+from concord.graph.ops.recurrent import GruAttributes, RecurrentAttributes
+from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, WindowAttributes
 from concord.train.indices import index_lookups
 from concord.train.network import OF_THE_LOSS
 
@@ -115,85 +126,92 @@ class _Writer:
 
     def _conv(self, node: Node) -> None:
         weights = self.attribute_constants(node, "weight", "bias")
-        self.node("Conv", node, [node.inputs[0], *weights], group=node.attrs["group"], **_window(node.attrs))
+        self.node(
+            "Conv", node, [node.inputs[0], *weights], group=node.attributes(ConvAttributes).group, **_window(node)
+        )
 
     def _function(self, node: Node) -> None:
-        functions = [function(name) for name, _ in node.attrs["functions"]]
+        functions = [function(name) for name in node.attributes(FunctionAttributes).names]
         if len(functions) != 1 or functions[0].slope is None:
             raise _cannot_write(node)
         self.node(functions[0].onnx, node, node.inputs)
 
     def _max_pool(self, node: Node) -> None:
-        self.node("MaxPool", node, node.inputs, kernel_shape=list(node.attrs["kernel"]), **_window(node.attrs))
+        self.node(
+            "MaxPool", node, node.inputs, kernel_shape=list(node.attributes(PoolAttributes).kernel), **_window(node)
+        )
 
     def _average_pool(self, node: Node) -> None:
-        attrs = node.attrs
-        if attrs["counted"] not in ((0,) * len(attrs["pads"]), attrs["pads"]):
+        how = node.attributes(AveragePoolAttributes)
+        if how.counted not in ((0,) * len(how.pads), how.pads):
             raise _cannot_write(node)
-        if max(attrs["dilations"]) > 1:
-            raise ValueError(f"{node.name} must have no dilation, not {attrs['dilations']}")
-        include = int(any(attrs["pads"]) and attrs["counted"] == attrs["pads"])
-        window = {key: value for key, value in _window(attrs).items() if key != "dilations"}
-        kernel = list(attrs["kernel"])
-        self.node("AveragePool", node, node.inputs, kernel_shape=kernel, count_include_pad=include, **window)
+        if max(how.dilations) > 1:
+            raise ValueError(f"{node.name} must have no dilation, not {how.dilations}")
+        include = int(any(how.pads) and how.counted == how.pads)
+        window = {key: value for key, value in _window(node).items() if key != "dilations"}
+        self.node("AveragePool", node, node.inputs, kernel_shape=list(how.kernel), count_include_pad=include, **window)
 
     def _mean(self, node: Node) -> None:
-        attrs = node.attrs
-        self.node("ReduceMean", node, node.inputs, axes=list(attrs["axes"]), keepdims=int(attrs["keepdims"]))
+        how = node.attributes(ReductionAttributes)
+        self.node("ReduceMean", node, node.inputs, axes=list(how.axes), keepdims=int(how.keepdims))
 
     def _reshape(self, node: Node) -> None:
-        shape = [-1 if self.batched else node.attrs["shape"][0], *node.attrs["shape"][1:]]
+        first, *others = node.attributes(ReshapeAttributes).shape
+        shape = [-1 if self.batched else first, *others]
         sizes = self.constant(f"{node.name}.shape", np.array(shape, dtype=np.int64))
         self.node("Reshape", node, [*node.inputs, sizes])
 
     def _transpose(self, node: Node) -> None:
-        self.node("Transpose", node, node.inputs, perm=list(node.attrs["perm"]))
+        self.node("Transpose", node, node.inputs, perm=list(node.attributes(TransposeAttributes).perm))
 
     def _slice(self, node: Node) -> None:
-        names, least = ("starts", "stops", "axes", "steps"), -(1 << 31)
-        limits = [[max(v, least) if k != "stops" or v >= 0 else least for v in node.attrs[k]] for k in names]
+        how, least = node.attributes(SliceAttributes), -(1 << 31)
+        stops = [stop if stop >= 0 else least for stop in how.stops]
+        limits = {"starts": how.starts, "stops": stops, "axes": how.axes, "steps": how.steps}
         ends = [
-            self.constant(f"{node.name}.{k}", np.array(v, dtype=np.int64)) for k, v in zip(names, limits, strict=True)
+            self.constant(f"{node.name}.{key}", np.array([max(value, least) for value in values], dtype=np.int64))
+            for key, values in limits.items()
         ]
         self.node("Slice", node, [*node.inputs, *ends])
 
     def _recurrent(self, node: Node) -> None:
-        attrs = node.attrs
-        weights = self.attribute_constants(node, "W", "R", "B")
-        more = {"linear_before_reset": int(attrs["linear_before_reset"])} if node.op == "GRU" else {}
-        sizes = {"hidden_size": attrs["hidden_size"], "direction": attrs["direction"]}
-        self.node(node.op, node, [node.inputs[0], *weights], **sizes, **more)
+        how, weights = node.attributes(RecurrentAttributes), self.attribute_constants(node, "W", "R", "B")
+        more = {"linear_before_reset": int(how.linear_before_reset)} if isinstance(how, GruAttributes) else {}
+        inputs = [node.inputs[0], *weights]
+        self.node(node.op, node, inputs, hidden_size=how.hidden_size, direction=how.direction, **more)
 
     def _along_axis(self, node: Node) -> None:
-        self.node(node.op, node, node.inputs, axis=node.attrs["axis"])
+        self.node(node.op, node, node.inputs, axis=node.attributes(SoftmaxAttributes).axis)
 
     def _lookup(self, node: Node) -> None:
         tables = self.attribute_constants(node, "table")
-        self.node("Gather", node, [*tables, *node.inputs], axis=node.attrs["axis"])
+        self.node("Gather", node, [*tables, *node.inputs], axis=node.attributes(LookupAttributes).axis)
 
     def _normalise(self, node: Node) -> None:
         """Write a LayerNormalization where the node is one, else the operators of ONNX that make it."""
         from onnx import helper
 
-        attrs, (x,), (y,), shape = node.attrs, node.inputs, node.outputs, self.graph.shapes[node.inputs[0]]
-        axes, scale = attrs["axes"], np.asarray(attrs["scale"], np.float64)
+        how, (x,), (y,) = node.attributes(NormaliseAttributes), node.inputs, node.outputs
+        shape, axes, scale = self.graph.shapes[x], how.axes, np.asarray(how.scale, np.float64)
         inner = shape[axes[0] :]
-        if attrs["centred"] and axes == tuple(range(axes[0], len(shape))) and scale.ndim <= len(inner):
+        if how.centred and axes == tuple(range(axes[0], len(shape))) and scale.ndim <= len(inner):
             gamma = self.constant(f"{node.name}.scale", np.broadcast_to(scale, inner))
-            self.node("LayerNormalization", node, [x, gamma], axis=axes[0], epsilon=attrs["epsilon"])
+            self.node("LayerNormalization", node, [x, gamma], axis=axes[0], epsilon=how.epsilon)
             return
         names = {what: f"{y}.{what}" for what in ("mean", "centred", "square", "spread", "shifted", "root", "factor")}
         steps: list[tuple[str, list[str], str, dict[str, Any]]] = []
         reduced = {"axes": list(axes), "keepdims": 1}
-        if attrs["centred"]:
+        if how.centred:
             steps += [("ReduceMean", [x], "mean", reduced), ("Sub", [x, names["mean"]], "centred", {})]
             x = names["centred"]
-        epsilon = self.constant(f"{node.name}.epsilon", np.array([attrs["epsilon"]], np.float32))
+        epsilon = self.constant(f"{node.name}.epsilon", np.array([how.epsilon], np.float32))
         steps += [
-            ("Mul", [x, x], "square", {}), ("ReduceMean", [names["square"]], "spread", reduced),
-            ("Add", [names["spread"], epsilon], "shifted", {}), ("Sqrt", [names["shifted"]], "root", {}),
+            ("Mul", [x, x], "square", {}),
+            ("ReduceMean", [names["square"]], "spread", reduced),
+            ("Add", [names["spread"], epsilon], "shifted", {}),
+            ("Sqrt", [names["shifted"]], "root", {}),
             ("Reciprocal", [names["root"]], "factor", {}),
-        ]  # fmt: skip
+        ]
         self.nodes += [
             helper.make_node(op, read, [names[what]], name=names[what], **more) for op, read, what, more in steps
         ]
@@ -204,7 +222,7 @@ class _Writer:
     def _left(self, node: Node, before: Node, product: Node, last: Node) -> None:
         """A product with a constant on the left, in the place of the last of its nodes."""
         if node is last:
-            matrix = self.constant(f"{product.name}.weight", product.attrs["weight"])
+            matrix = self.constant(f"{product.name}.weight", product.attributes(AffineAttributes).weight)
             self.node("MatMul", product.replace(outputs=last.outputs), [matrix, before.inputs[0]])
 
     def _turned(self, node: Node) -> None:
@@ -214,23 +232,25 @@ class _Writer:
         rank, (y,) = len(self.graph.shapes[node.inputs[0]]), node.outputs
         if rank < 2:
             raise ValueError(f"{node.name} must have two axes or more, not {rank}")
-        perm, biased = [*range(rank - 2), rank - 1, rank - 2], bool(node.attrs["bias"].any())
+        how = node.attributes(AffineAttributes)
+        perm, biased = [*range(rank - 2), rank - 1, rank - 2], bool(how.bias.any())
         names = [f"{y}.{what}" for what in ("turned", "left", "product")]
-        matrix, last = self.constant(f"{node.name}.weight", node.attrs["weight"]), names[2] if biased else y
+        matrix, last = self.constant(f"{node.name}.weight", how.weight), names[2] if biased else y
         self.nodes += [
             helper.make_node("Transpose", [node.inputs[0]], names[:1], name=names[0], perm=perm),
             helper.make_node("MatMul", [matrix, names[0]], names[1:2], name=node.name),
             helper.make_node("Transpose", names[1:2], [last], name=names[2], perm=perm),
         ]
         if biased:
-            bias = self.constant(f"{node.name}.bias", node.attrs["bias"])
+            bias = self.constant(f"{node.name}.bias", how.bias)
             self.nodes.append(helper.make_node("Add", [last, bias], [y], name=f"{node.name}.bias"))
 
     def _dense(self, node: Node) -> None:
-        if node.attrs.get("fixed"):
+        if is_fixed(node):
             self._turned(node)
             return
-        weight, bias = node.attrs["weight"], node.attrs["bias"]
+        how = node.attributes(AffineAttributes)
+        weight, bias = how.weight, how.bias
         if len(self.graph.shapes[node.inputs[0]]) == 2:
             self.node("Gemm", node, [node.inputs[0], *self.attribute_constants(node, "weight", "bias")], transB=1)
             return
@@ -273,7 +293,7 @@ def _cannot_write(node: Node) -> ValueError:
 
 def _on_the_left(graph: Graph, node: Node) -> tuple[Node, Node, Node] | None:
     """The nodes of ``A X``: a product with a constant between two that exchange the last two axes."""
-    if node.op != "Dense" or not node.attrs.get("fixed") or node.attrs["bias"].any():
+    if not is_fixed(node) or node.attributes(AffineAttributes).bias.any():
         return None
     before, readers = graph.producer(node.inputs[0]), graph.consumers(node.outputs[0])
     if before is None or len(readers) != 1 or len(graph.consumers(node.inputs[0])) != 1:
@@ -282,9 +302,12 @@ def _on_the_left(graph: Graph, node: Node) -> tuple[Node, Node, Node] | None:
         return None
     rank = len(graph.shapes[node.inputs[0]])
     swap = (*range(rank - 2), rank - 1, rank - 2)
-    swapping = [part.op == "Transpose" and tuple(part.attrs["perm"]) == swap for part in (before, readers[0])]
+    swapping = [
+        part.op == "Transpose" and part.attributes(TransposeAttributes).perm == swap for part in (before, readers[0])
+    ]
     return (before, node, readers[0]) if all(swapping) else None
 
 
-def _window(attrs: dict[str, Any]) -> dict[str, Any]:
-    return {key: list(attrs[key]) for key in ("strides", "pads", "dilations")}
+def _window(node: Node) -> dict[str, list[int]]:
+    how = node.attributes(WindowAttributes)
+    return {"strides": list(how.strides), "pads": list(how.pads), "dilations": list(how.dilations)}

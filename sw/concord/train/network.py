@@ -12,6 +12,10 @@ import numpy.typing as npt
 from concord.functions import function, trainable
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
+from concord.graph.ops.elementwise import BatchNormAttributes, BinaryAttributes, FunctionAttributes, NormaliseAttributes
+from concord.graph.ops.host import LookupAttributes
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes, is_fixed
+from concord.graph.ops.recurrent import GruAttributes, LstmAttributes, RecurrentAttributes
 from concord.spec.training import TrainingFormats
 from concord.train.indices import index_lookups, only_indices
 from concord.train.layers.attention import Mask, MatMulLayer, SoftmaxLayer
@@ -113,13 +117,14 @@ class TrainableNetwork:
         return Conv(node, *self._weights(node, index, weight_axis(node)))
 
     def _dense(self, node: Node, index: int) -> TrainableLayer:
-        if node.attrs.get("fixed"):
+        if is_fixed(node):
             return FixedDense(node, *self._constant(node))
         weight, bias = self._weights(node, index, weight_axis(node))
         return Dense(node, weight, None if self._mixed_next(node) else bias)
 
     def _weights(self, node: Node, index: int, axis: int | None) -> tuple[Parameter, Parameter]:
-        formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
+        how = node.attributes(AffineAttributes)
+        formats, weight, bias = self.formats, how.weight, how.bias
         if self.seed is not None:
             fan = int(np.prod(weight.shape[1:]))
             weight = uniform(self.seed, (1, index), weight.size).reshape(weight.shape) * np.sqrt(6.0 / fan)
@@ -133,7 +138,8 @@ class TrainableNetwork:
 
     def _constant(self, node: Node) -> tuple[Parameter, Parameter | None]:
         """A matrix that is not trained, and a bias after it, if there is one."""
-        formats, weight, bias = self.formats, node.attrs["weight"], node.attrs["bias"]
+        how = node.attributes(AffineAttributes)
+        formats, weight, bias = self.formats, how.weight, how.bias
         first = Parameter.begin(f"{node.name}.weight", weight, formats.weight, formats.accumulator)
         if not bias.any():
             return first, None
@@ -142,29 +148,30 @@ class TrainableNetwork:
 
     def _embedding(self, node: Node, index: int) -> TrainableLayer:
         names = [lookup.name for lookup in index_lookups(self.graph)]
-        if node.attrs["axis"] or node.name not in names or not only_indices(self.graph):
+        how, formats = node.attributes(LookupAttributes), self.formats
+        if how.axis or node.name not in names or not only_indices(self.graph):
             why = "not of whole rows at indices that are the input of the network, and read by nothing else"
             raise CannotTrain(f"{node.name} (Lookup, {why})")
-        table, formats = node.attrs["table"], self.formats
+        table = how.table
         if self.seed is not None:
             table = uniform(self.seed, (1, index), table.size).reshape(table.shape)
         return Embedding(node, Parameter.begin(f"{node.name}.table", table, formats.weight, formats.accumulator))
 
     def _layer_norm(self, node: Node, index: int) -> TrainableLayer:
-        scale, formats = np.asarray(node.attrs["scale"], np.float64), self.formats
+        scale, formats = np.asarray(node.attributes(NormaliseAttributes).scale, np.float64), self.formats
         values = np.ones_like(scale) if self.seed is not None else scale
         gamma = Parameter.begin(f"{node.name}.scale", values, formats.weight, formats.accumulator)
         return LayerNorm(node, gamma, len(self.graph.shapes[node.inputs[0]]))
 
     def _mixed_next(self, node: Node) -> bool:
         """True if a product has no bias, and only products with constants read it: there is none between them."""
-        if node.attrs["bias"].any() or node.outputs[0] in self.graph.outputs:
+        if node.attributes(AffineAttributes).bias.any() or node.outputs[0] in self.graph.outputs:
             return False
         readers = list(self.graph.consumers(node.outputs[0]))
         for reader in readers:
             if reader.op in ("Reshape", "Transpose") and reader.outputs[0] not in self.graph.outputs:
                 readers += self.graph.consumers(reader.outputs[0])
-            elif not (reader.op == "Dense" and reader.attrs.get("fixed")):
+            elif not is_fixed(reader):
                 return False
         return bool(readers)
 
@@ -185,9 +192,10 @@ class TrainableNetwork:
     def _constant_sum(self, node: Node, index: int) -> TrainableLayer | None:
         """A bias after a product that it is no part of, or a mask in front of a Softmax; ``None`` if what is added is
         a tensor, or the constant something else."""
-        if "constant" not in node.attrs:
+        added = node.attributes(BinaryAttributes).constant
+        if added is None:
             return None
-        shape, constant_shape = self.graph.shapes[node.inputs[0]], np.shape(node.attrs["constant"])
+        shape, constant_shape = self.graph.shapes[node.inputs[0]], np.shape(added)
         whole = (1,) * (len(shape) - len(constant_shape)) + constant_shape
         fits = len(whole) == len(shape) and all(own in (1, size) for own, size in zip(whole, shape, strict=True))
         if not fits:
@@ -195,10 +203,10 @@ class TrainableNetwork:
         products = self._products_behind(node.inputs[0])
         if not constant_shape or whole[-1] != shape[-1] or not products:
             readers = {reader.op for reader in self.graph.consumers(node.outputs[0])}
-            finite = bool(np.isfinite(node.attrs["constant"]).all())
+            finite = bool(np.isfinite(added).all())
             masks = readers == {"Softmax"} and finite and node.outputs[0] not in self.graph.outputs
             return Mask(node, self.formats) if masks else None
-        values, formats = np.asarray(node.attrs["constant"], np.float64), self.formats
+        values, formats = np.asarray(added, np.float64), self.formats
         values = np.zeros_like(values) if self.seed is not None else values
         # As that of a product, a bias of zeros begins with the exponent of weights that are trained.
         product = next((layer for layer in products if "weight" in layer.parameters), products[0])
@@ -215,24 +223,25 @@ class TrainableNetwork:
         if at is None or not isinstance(product, Conv | Dense) or read != [node.name] or source in self.graph.outputs:
             why = "not behind a Conv or Dense whose result nothing else reads"
             raise CannotTrain(f'{node.name} (BatchNormalization, {why}; batchnorm = "fold" makes it a constant)')
-        channels = len(node.attrs["scale"])
+        channels = len(node.attributes(BatchNormAttributes).scale)
         if product.weight.blocks.shape[0] != channels:
             raise CannotTrain(f"{node.name} (BatchNormalization along an axis that is not that of the outputs)")
         self.layers[at] = normalised(product, node, self.formats, self.seed is not None)
 
     def _recurrent(self, node: Node, index: int) -> TrainableLayer:
-        attrs, hidden = node.attrs, node.attrs["hidden_size"]
+        how = node.attributes(RecurrentAttributes)
+        hidden = how.hidden_size
         recurrence = operator_of(node).recurrence
         usual = None if recurrence is None else recurrence.functions
         odd = [
             what
             for what, there in {
-                "peepholes": attrs.get("P") is not None,
-                "input_forget": attrs.get("input_forget", False),
-                "clip": attrs["clip"] is not None,
-                "functions": any(tuple(names) != usual for names in attrs["activations"]),
+                "peepholes": isinstance(how, LstmAttributes) and how.P is not None,
+                "input_forget": isinstance(how, LstmAttributes) and how.input_forget,
+                "clip": how.clip is not None,
+                "functions": any(tuple(names) != usual for names in how.activations),
                 "initial states": any(node.inputs[1:])
-                or any(attrs.get(key) is not None and np.any(attrs[key]) for key in ("initial_h", "initial_c")),
+                or any(state is not None and np.any(state) for state in how.initial),
                 "last cell": any(
                     name and (self.graph.consumers(name) or name in self.graph.outputs) for name in node.outputs[2:]
                 ),
@@ -242,9 +251,9 @@ class TrainableNetwork:
         if odd:
             raise CannotTrain(f"{node.name} ({node.op} with {', '.join(odd)})")
         cells = []
-        for d, (w, r, b) in enumerate(zip(attrs["W"], attrs["R"], attrs["B"], strict=True)):
+        for d, (w, r, b) in enumerate(zip(how.W, how.R, how.B, strict=True)):
             first, second = np.split(b, 2)
-            inner = node.op == "GRU" and bool(attrs["linear_before_reset"])
+            inner = isinstance(how, GruAttributes) and how.linear_before_reset
             bias = first + second
             if inner:
                 bias[2 * hidden :] = first[2 * hidden :]
@@ -391,7 +400,8 @@ def weight_axis(node: Node) -> int | None:
     """The axis of a Conv's or Dense's weights along which blocks are: input channels; ``None`` if depthwise."""
     if node.op == "Dense":
         return -1
-    return None if node.attrs["weight"].shape[:2] == (node.attrs["group"], 1) else 1
+    how = node.attributes(ConvAttributes)
+    return None if how.weight.shape[:2] == (how.group, 1) else 1
 
 
 def without_weights(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
@@ -406,7 +416,7 @@ def without_weights(node: Node, shapes: Sequence[Shape]) -> TrainableLayer:
     if layer is None:
         raise CannotTrain(f"{node.name} ({node.op})")
     if layer is TableFunction:
-        functions = [name for name, _ in node.attrs["functions"]]
+        functions = node.attributes(FunctionAttributes).names
         if len(functions) != 1 or function(functions[0]).slope is None:
             raise CannotTrain(f"{node.name} ({node.op}: {', '.join(functions)})")
     if layer is ScaleLayer:
@@ -423,7 +433,7 @@ def _check_factor(node: Node, shapes: Sequence[Shape]) -> None:
     """Raise :class:`CannotTrain` unless a Mul is that of a tensor by one finite number."""
     if len(node.inputs) != 1:
         raise CannotTrain(f"{node.name} (Mul of two tensors)")
-    constant = np.asarray(node.attrs["constant"])
+    constant = np.asarray(node.attributes(BinaryAttributes).constant)
     if constant.size != 1 or constant.ndim > len(shapes[0]) or not np.isfinite(constant).all():
         raise CannotTrain(f"{node.name} (Mul by a constant that is not one finite number)")
 

@@ -59,9 +59,14 @@ class Optimiser:
         return UpdateFactors(*map(Dyadic.nearest, numbers))
 
     def step(
-        self, parameter: Parameter, gradient: Tensor, samples: int, rate: Fraction, formats: TrainingFormats,
+        self,
+        parameter: Parameter,
+        gradient: Tensor,
+        samples: int,
+        rate: Fraction,
+        formats: TrainingFormats,
         noise: NoiseStream | None,
-    ) -> UpdateCounts:  # fmt: skip
+    ) -> UpdateCounts:
         """Update a parameter."""
         fmt, factors = formats.intermediate, self.factors(samples, rate)
         if self.momentum.mant:

@@ -60,8 +60,12 @@ class OverflowSettings:
     most: float | None = None
 
     def __post_init__(self) -> None:
-        ranges = {"accumulator_bits": (ACC_WIDTH_MIN, MOST_BITS), "lanes": (1, 64), "samples": (1, 1 << 20),
-                  "every": (1, 1 << 20)}  # fmt: skip
+        ranges = {
+            "accumulator_bits": (ACC_WIDTH_MIN, MOST_BITS),
+            "lanes": (1, 64),
+            "samples": (1, 1 << 20),
+            "every": (1, 1 << 20),
+        }
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
@@ -74,10 +78,16 @@ class OverflowSettings:
     def counting(self, kind: str, input_width: int, weight_width: int) -> IntegerSettings:
         """Settings of the predictor for a kind of network; ``ValueError`` for those that are not possible."""
         return settings_of(self.kind or kind).replace(
-            width=self.accumulator_bits, output_width=self.accumulator_bits, input_width=input_width,
-            weight_width=weight_width, threshold=self.threshold, weight_share=self.weight_share, per_bit=self.per_bit,
-            least=self.least, most=self.most,
-        )  # fmt: skip
+            width=self.accumulator_bits,
+            output_width=self.accumulator_bits,
+            input_width=input_width,
+            weight_width=weight_width,
+            threshold=self.threshold,
+            weight_share=self.weight_share,
+            per_bit=self.per_bit,
+            least=self.least,
+            most=self.most,
+        )
 
     def check(self, formats: TrainingFormats) -> None:
         """``ValueError`` unless a network can be trained with these formats."""

@@ -16,6 +16,7 @@ from concord.compiler.calibration.weights import ROUNDED, Units, best
 from concord.golden.training import shared_exponent
 from concord.graph import execute
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.linear import AffineAttributes, ConvAttributes, is_fixed
 from concord.spec.training import TRAIN_EXP_MIN, TrainingFormats
 from concord.train.network import weight_axis
 from concord.train.parameters import BlockLayout
@@ -48,21 +49,24 @@ def fitted(graph: Graph, formats: TrainingFormats, x: FloatArray) -> Graph:
     """
     if len(x) < 2:
         raise ValueError(f"weights must be rounded for two samples at least, not {len(x)}")
-    nodes = [node for node in graph.nodes if node.op in ROUNDED and not node.attrs.get("fixed") and are_few(node)]
+    nodes = [node for node in graph.nodes if node.op in ROUNDED and not is_fixed(node) and are_few(node)]
     name = graph.inputs[0]
     values = execute.run(graph, {name: x.reshape(len(x), *graph.sample_shape(name))}, {n.inputs[0] for n in nodes})
     replaced = {}
     for node in nodes:
-        inputs, biased = values[node.inputs[0]], bool(np.any(node.attrs["bias"]))
+        inputs, biased = values[node.inputs[0]], bool(np.any(node.attributes(AffineAttributes).bias))
         halves = [moments(node, half, channel_means(node, half) * biased) for half in (inputs[0::2], inputs[1::2])]
-        weight = node.attrs["weight"]
+        weight = node.attributes(AffineAttributes).weight
         blocks = BlockLayout(weight.shape, formats.weight.block, weight_axis(node))
         spread = np.broadcast_to(np.diagonal(sum(halves), axis1=1, axis2=2)[:, None], _rows(weight, halves[0]))
         unit = _units(weight, spread.reshape(weight.shape), blocks, formats)
         allowed = Units(unit, formats.weight.q_max)
         chosen = best(weight, allowed, (halves[0], halves[1]))
         rounded = allowed.nearest(weight) if chosen is None else chosen
-        bias = node.attrs["bias"] + _mean_change(node, weight - rounded, channel_means(node, inputs)) * biased
+        bias = (
+            node.attributes(AffineAttributes).bias
+            + _mean_change(node, weight - rounded, channel_means(node, inputs)) * biased
+        )
         replaced[node.name] = node.with_attrs(weight=rounded, bias=bias)
     return replace(graph, nodes=[replaced.get(node.name, node) for node in graph.nodes])
 
@@ -71,7 +75,7 @@ def _mean_change(node: Node, change: FloatArray, mean: FloatArray) -> FloatArray
     """Change of every output in the mean, so that the bias can make up for it."""
     if node.op == "Dense":
         return change @ mean
-    group = node.attrs["group"]
+    group = node.attributes(ConvAttributes).group
     by_group = change.reshape(group, -1, change.shape[1], int(np.prod(change.shape[2:])))
     return np.asarray(np.einsum("goit,gi->go", by_group, mean.reshape(group, -1)).reshape(-1))
 

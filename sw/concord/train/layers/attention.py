@@ -11,7 +11,7 @@ from concord.golden.rounding import round_shift
 from concord.golden.softmax import probabilities
 from concord.graph.ir import Node
 from concord.graph.ops.base import aligned
-from concord.graph.ops.elementwise import SoftmaxAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, SoftmaxAttributes
 from concord.spec.softmax import PROBABILITY_POINT
 from concord.spec.training import TrainingFormats
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
@@ -75,7 +75,7 @@ class Mask(TrainableLayer):
 
     def __init__(self, node: Node, formats: TrainingFormats):
         super().__init__(node)
-        constant = np.asarray(node.attrs["constant"], np.float64)
+        constant = np.asarray(node.attributes(BinaryAttributes).constant, np.float64)
         block = quantised(constant.reshape(-1), formats.intermediate)
         mant = block.mant.astype(np.float64).reshape(constant.shape)
         self.mask = Tensor(mant, int(block.exp), formats.intermediate.q_max)

@@ -21,6 +21,7 @@ from concord.golden.normalise import nearest, rounded_quotient
 from concord.golden.rounding import MAGNITUDE_BITS, round_shift
 from concord.golden.training import bits_to_drop, ceil_log2
 from concord.graph.ir import Node
+from concord.graph.ops.elementwise import BatchNormAttributes
 from concord.spec.training import BLOCK_SPREAD, TRAIN_EXP_MIN, TrainingFormat, TrainingFormats
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.layers.conv import Conv
@@ -252,17 +253,17 @@ def norm_of(node: Node, formats: TrainingFormats, fresh: bool = False) -> Norm:
     ValueError
         If numbers of the node are not what a normalisation can have.
     """
-    attrs, name = node.attrs, node.name
-    keys = ("scale", "bias", "mean", "variance")
-    scale, shift, mean, variance = (np.asarray(attrs[key], dtype=np.float64) for key in keys)
+    how, name = node.attributes(BatchNormAttributes), node.name
+    values = how.scale, how.bias, how.mean, how.variance
+    scale, shift, mean, variance = (np.asarray(array, dtype=np.float64) for array in values)
     if fresh:
         scale, shift, mean, variance = (np.full_like(scale, value) for value in (1, 0, 0, 1))
     if not (np.isfinite(mean).all() and np.isfinite(variance).all() and variance.min() >= 0):
         raise ValueError(f"{name} must have finite means and variances from 0 on")
-    epsilon, momentum = float(attrs["epsilon"]), float(attrs["momentum"])
+    epsilon, momentum = float(how.epsilon), float(how.momentum)
     if not 0 < epsilon < 1 << 30 or not 0 <= momentum <= 1:
-        values = f"{epsilon!r} and {momentum!r}"
-        raise ValueError(f"{name} must have an epsilon above 0 and a momentum in 0..1, not {values}")
+        message = f"{name} must have an epsilon above 0 and a momentum in 0..1, not {epsilon!r} and {momentum!r}"
+        raise ValueError(message)
     gamma = Parameter.begin(f"{name}.scale", scale, formats.weight, formats.accumulator)
     least = int(gamma.exp.max())
     beta = Parameter.begin(f"{name}.shift", shift, formats.bias, formats.accumulator, zero_exp=least)

@@ -11,6 +11,8 @@ import numpy as np
 
 from concord.functions import function
 from concord.graph.ir import Node
+from concord.graph.ops.elementwise import BinaryAttributes, FunctionAttributes
+from concord.graph.ops.moving import ReshapeAttributes, SliceAttributes, TransposeAttributes
 from concord.sums.exact import exact_type
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.tensor import Array, Dyadic, Tensor, added, multiplied, to_format
@@ -76,7 +78,7 @@ class TableFunction(TrainableLayer):
 
     def __init__(self, node: Node):
         super().__init__(node)
-        ((self.function, _),) = node.attrs["functions"]
+        (self.function,) = node.attributes(FunctionAttributes).names
 
     def forward(self, xs: Sequence[Tensor], context: PassContext) -> tuple[list[Tensor], Memory]:
         y, slope = looked_up(self.function, context.table_input(xs[0]), context.formats.activation.q_max)
@@ -101,8 +103,8 @@ class ScaleLayer(TrainableLayer):
 
     def __init__(self, node: Node):
         super().__init__(node)
-        self.shape = np.shape(node.attrs["constant"])
-        self.factor = Dyadic.nearest(float(np.reshape(node.attrs["constant"], ())))
+        constant = np.asarray(node.attributes(BinaryAttributes).constant)
+        self.shape, self.factor = constant.shape, Dyadic.nearest(float(constant.reshape(())))
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -127,17 +129,17 @@ class Moving(TrainableLayer):
         return [x.with_mant(self._moved(x.mant))], x.mant.shape
 
     def _index(self, rank: int) -> tuple[slice, ...]:
-        attrs, index = self.node.attrs, [slice(None)] * rank
-        for axis, begin, stop, step in zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True):
+        how, index = self.node.attributes(SliceAttributes), [slice(None)] * rank
+        for axis, begin, stop, step in zip(how.axes, how.starts, how.stops, how.steps, strict=True):
             index[axis + 1] = slice(begin, stop if stop >= 0 else None, step)
         return tuple(index)
 
     def _order(self) -> list[int]:
-        return [0, *(axis + 1 for axis in self.node.attrs["perm"])]
+        return [0, *(axis + 1 for axis in self.node.attributes(TransposeAttributes).perm)]
 
     def _moved(self, mant: Array) -> Array:
         if self.node.op == "Reshape":
-            return mant.reshape(len(mant), *self.node.attrs["shape"])
+            return mant.reshape(len(mant), *self.node.attributes(ReshapeAttributes).shape)
         return mant.transpose(self._order()) if self.node.op == "Transpose" else mant[self._index(mant.ndim)]
 
     def backward(self, grads: Sequence[Tensor | None], memory: Memory, context: PassContext) -> Gradients:

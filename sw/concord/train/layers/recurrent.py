@@ -17,6 +17,7 @@ import numpy as np
 from concord.golden.rounding import round_shift
 from concord.graph.ir import Node
 from concord.graph.ops import directions
+from concord.graph.ops.recurrent import GruAttributes, RecurrentAttributes
 from concord.spec.training import TrainingFormat
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer
 from concord.train.layers.dense import bias_gradient, input_gradient, product, weight_gradient
@@ -81,7 +82,7 @@ class RecurrentLayer(TrainableLayer):
     def __init__(self, node: Node, cells: Sequence[CellParameters]):
         super().__init__(node.replace(inputs=node.inputs[:1]))
         self.node, self.cells = node, list(cells)
-        self.size = node.attrs["hidden_size"]
+        self.size = node.attributes(RecurrentAttributes).hidden_size
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -97,8 +98,10 @@ class RecurrentLayer(TrainableLayer):
             if cell.hidden_bias is not None:
                 second[2 * self.size :] = cell.hidden_bias.values
             biases.append(np.concatenate([first, second]))
-        weights = {key: np.stack([getattr(c, name).values for c in self.cells])
-                   for key, name in (("W", "weight"), ("R", "recurrent"))}  # fmt: skip
+        weights = {
+            key: np.stack([getattr(c, name).values for c in self.cells])
+            for key, name in (("W", "weight"), ("R", "recurrent"))
+        }
         return weights | {"B": np.stack(biases)}
 
     def _order(self, d: int, steps: int) -> list[int]:
@@ -220,7 +223,7 @@ class GRU(RecurrentLayer):
     ) -> tuple[Tensor, Tensor | None, Any]:
         fmt, top, size = context.formats.intermediate, context.formats.activation.q_max, self.size
         read, weights = state_operand(h, site, context), cell.recurrent.tensor
-        if self.node.attrs["linear_before_reset"]:
+        if self.node.attributes(GruAttributes).linear_before_reset:
             sums = product(read, weights, None, context, site)
             z, r = self._gates(gates, sums, context)
             bias = cell.hidden_bias
@@ -253,7 +256,7 @@ class GRU(RecurrentLayer):
         dz = derived(derived(gradient, apart, context), z[1], context)
         dn = derived(derived(gradient, kept, context), n[1], context)
         before = [derived(gradient, z[0], context)]
-        if self.node.attrs["linear_before_reset"]:
+        if self.node.attributes(GruAttributes).linear_before_reset:
             dr = derived(derived(dn, inner, context), r[1], context)
             gates = joined([dz, dr, dn], fmt, along=-1)
             hidden = joined([dz, dr, derived(dn, r[0], context)], fmt, along=-1)

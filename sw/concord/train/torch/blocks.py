@@ -236,8 +236,10 @@ def judged(block: Any, target: torch.Tensor, loss: str, reduction: str) -> torch
     if loss == "cross_entropy":
         classes = block.shape[-1]
         if block.dim() != 2 or labels.shape != (block.samples,) or labels.dtype.kind not in "iu":
-            raise ValueError(f"cross_entropy must have outputs [samples, classes] and a class for each sample, not "
-                             f"{list(block.shape)} and {target.dtype} {list(labels.shape)}")  # fmt: skip
+            raise ValueError(
+                f"cross_entropy must have outputs [samples, classes] and a class for each sample, not "
+                f"{list(block.shape)} and {target.dtype} {list(labels.shape)}"
+            )
         if labels.min() < 0 or labels.max() >= classes:
             raise ValueError(f"classes must be in 0..{classes - 1}, not {labels.min()}..{labels.max()}")
     elif tuple(labels.shape) != tuple(block.shape):

@@ -153,9 +153,13 @@ def convolution(name: str, module: nn.Module, formats: TrainingFormats) -> Produ
         raise ValueError(f"padding must be numbers, with zeros, not {module.padding!r} with {module.padding_mode}")
     pads = sizes(module.padding, rank)
     attrs = {
-        "weight": weight, "bias": _numbers(module.bias, len(weight)), "group": module.groups,
-        "strides": sizes(module.stride, rank), "pads": (*pads, *pads), "dilations": sizes(module.dilation, rank),
-    }  # fmt: skip
+        "weight": weight,
+        "bias": _numbers(module.bias, len(weight)),
+        "group": module.groups,
+        "strides": sizes(module.stride, rank),
+        "pads": (*pads, *pads),
+        "dilations": sizes(module.dilation, rank),
+    }
     return ProductModule(name, "Conv", attrs, formats, module.bias is not None)
 
 
@@ -174,8 +178,11 @@ class BatchNorm(nn.Module):
         super().__init__()
         self.name, self.norm = name, norm
         holders: dict[str, Parameter | Running] = {
-            "scale": norm.scale, "shift": norm.shift, "mean": norm.mean, "variance": norm.variance,
-        }  # fmt: skip
+            "scale": norm.scale,
+            "shift": norm.shift,
+            "mean": norm.mean,
+            "variance": norm.variance,
+        }
         for key, holder in holders.items():
             self.add_module(key, Integers(holder))
         self._layers: dict[str, Normalised] = {}
@@ -215,9 +222,13 @@ def batch_norm(name: str, module: nn.Module, formats: TrainingFormats) -> BatchN
     if not module.affine or not module.track_running_stats or module.momentum is None:
         raise ValueError("affine and track_running_stats must be True, and momentum a number")
     numbers = {
-        "scale": _numbers(module.weight), "bias": _numbers(module.bias), "mean": _numbers(module.running_mean),
-        "variance": _numbers(module.running_var), "epsilon": module.eps, "momentum": 1 - module.momentum,
-    }  # fmt: skip
+        "scale": _numbers(module.weight),
+        "bias": _numbers(module.bias),
+        "mean": _numbers(module.running_mean),
+        "variance": _numbers(module.running_var),
+        "epsilon": module.eps,
+        "momentum": 1 - module.momentum,
+    }
     return BatchNorm(name, norm_of(Node("BatchNorm", name, ("x",), ("y",), numbers), formats))
 
 
@@ -305,11 +316,16 @@ def _recurrent_attrs(module: nn.LSTM | nn.GRU, number: int) -> dict[str, Any]:
     if op == "LSTM":
         more = {"P": None, "input_forget": False, "initial_c": None}
     return {
-        "W": gates("weight_ih"), "R": gates("weight_hh"), "hidden_size": size, "clip": None, "initial_h": None,
+        "W": gates("weight_ih"),
+        "R": gates("weight_hh"),
+        "hidden_size": size,
+        "clip": None,
+        "initial_h": None,
         "B": np.concatenate([gates("bias_ih"), gates("bias_hh")], axis=1),
-        "direction": "bidirectional" if module.bidirectional else "forward", "activations": (names,) * len(ends),
+        "direction": "bidirectional" if module.bidirectional else "forward",
+        "activations": (names,) * len(ends),
         "activation_parameters": (({},) * len(names),) * len(ends),
-    } | more  # fmt: skip
+    } | more
 
 
 def recurrent(name: str, module: nn.Module, formats: TrainingFormats) -> RecurrentModule:

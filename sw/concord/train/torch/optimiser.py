@@ -102,7 +102,9 @@ class SGD(torch.optim.Optimizer):
             if state:
                 velocity = state["velocity"]
                 if velocity.dtype != torch.int32 or tuple(velocity.shape) != parameter.blocks.shape:
-                    raise ValueError(f"velocity of {parameter.name} must be int32 {list(parameter.blocks.shape)}, not "
-                                     f"{velocity.dtype} {list(velocity.shape)}")  # fmt: skip
+                    raise ValueError(
+                        f"velocity of {parameter.name} must be int32 {list(parameter.blocks.shape)}, not "
+                        f"{velocity.dtype} {list(velocity.shape)}"
+                    )
                 parameter.velocity, parameter.velocity_exp = velocity.numpy().copy(), int(state["velocity_exp"])
         self.session.end_step(self.param_groups[0]["steps"])

@@ -76,8 +76,10 @@ class Session:
         """
         _, gradients = self.gradients.setdefault(id(parameter), (parameter, Gradients()))
         if gradients.parts and gradients.samples != samples:
-            raise ValueError(f"gradients that are added up must be of as many samples each ({gradients.samples}), "
-                             f"not {samples}; call zero_grad() between steps")  # fmt: skip
+            raise ValueError(
+                f"gradients that are added up must be of as many samples each ({gradients.samples}), "
+                f"not {samples}; call zero_grad() between steps"
+            )
         gradients.parts.extend(change)
         gradients.samples = samples
 
