@@ -76,7 +76,9 @@ class Arithmetic:
         assert target.block is not None and constant.data is not None
         made = constant_codes(constant.data, target.block)
         assert made is not None
-        for values, kind, name in zip(made, (target.block.kind, "int8"), self.places.codes(target), strict=True):
+        for values, kind, name in zip(
+            made, (target.block.kind, "int8"), self.places.arrays(target, NumberForm.CODES), strict=True
+        ):
             stored = self.places.unit.constant(values, kind, TABLES, target.name, "initial")
             with self.places.lines.loop("k", values.size):
                 self.places.lines.add(f"{name}[k] = {stored}[k];")
@@ -159,7 +161,7 @@ class Arithmetic:
         places, lines, target = self.places, self.places.lines, some.target
         size, row = node.output.shape[-1], self._row(target)
         times = row // size
-        codes, exponents = places.codes(target) if NumberForm.CODES in target.forms else (None, None)
+        codes, exponents = places.arrays(target, NumberForm.CODES) if NumberForm.CODES in target.forms else (None, None)
         half = places.half(target) if NumberForm.HALF in target.forms else None
         saturates = Flag.SATURATED in node.may
         rounded = codes is not None or half is not None or (saturates and node.mode is ExponentMode.STATIC)
@@ -273,7 +275,7 @@ class Arithmetic:
         assert some.matrix is not None and some.runs is not None
         outputs, inputs = node.matrix.shape
         source = self._source_row(some, outputs)
-        codes, exponents = self.places.codes(some.matrix)
+        codes, exponents = self.places.arrays(some.matrix, NumberForm.CODES)
         runs = some.runs
         how = sum_plan(node, runs, source.layout)
         blocks = inputs if source.blocks is None else len(source.blocks.sizes)

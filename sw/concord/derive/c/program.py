@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive import ir
+from concord.derive.c.file import file_names
 from concord.derive.c.planner import port_names
-from concord.derive.c.source import file_names
 from concord.derive.evaluate import grouped
 from concord.derive.flags import Words, by_layer
 from concord.utils.files import write_text

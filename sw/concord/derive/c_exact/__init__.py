@@ -18,7 +18,7 @@ pools, movement
     Operations with loops of their own: means in binary32 in some order, and what only moves codes.
 operations
     Which of these writes an operation.
-source, header
+source
     The files.
 program
     Compiled with the compiler of this machine, for who compares.

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.derive.c.file import CFiles, file_names
 from concord.derive.c.program import OPTIMISED, compiled, main_text, results_of
-from concord.derive.c.source import CFiles, file_names
 from concord.derive.c_exact.source import write_exact
 from concord.derive.c_exact.tensors import plan
 from concord.integer.graph import IntegerGraph
