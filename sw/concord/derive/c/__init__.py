@@ -13,6 +13,6 @@ products, sums, arithmetic, movement, steps
 ports, source
     Inputs and outputs in binary16; the files of a network in blocks.
 
-Only ``products``, ``sums``, ``arithmetic`` and ``ports`` know what numbers are. :mod:`concord.derive.c_exact` has networks
-on codes.
+Only ``products``, ``sums``, ``arithmetic`` and ``ports`` know what numbers are. Networks on codes are in
+:mod:`concord.derive.c_exact`.
 """

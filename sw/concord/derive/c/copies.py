@@ -66,7 +66,9 @@ def _by_tables(view: View, fill: npt.NDArray[np.integer], kind: str, unit: Unit)
     for number in np.unique(which).tolist():
         to = np.flatnonzero(which == number)
         if number < 0:
-            constants = f"{unit.constant(fill[-1 - flat[to]], kind, TABLES, 'fill')}[k0]"
+            own = fill[-1 - flat[to]]
+            alike = (own == own[0]).all()
+            constants = str(int(own[0])) if alike else f"{unit.constant(own, kind, TABLES, 'fill')}[k0]"
             yield CopyLoops(to.shape, table(to), constants, None)
         else:
             origin = table(flat[to] - int(ends[number]) + view.sources[number].size)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.function_texts import defined, library_text
-from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.derive.exact.arrays import Array, WindowPlaces
+from concord.derive.exact.library import LibraryWriter
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.names import Names, in_docstring
 from concord.integer.float32 import Integers
@@ -51,7 +52,7 @@ _IMPORTS = {
 _LIBRARY = {"numpy": "NumPy", "torch": "PyTorch and NumPy"}
 
 
-class PythonWriter(ArrayWriter):
+class PythonWriter(LibraryWriter):
     """Lines of Python that call the functions of a library; constants are in ``arrays``."""
 
     def __init__(self) -> None:
