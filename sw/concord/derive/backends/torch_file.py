@@ -105,23 +105,20 @@ class _Emitter:
             list(variables.values()) + ([] if model.flags is None else ["flags=None"]),
             [*heads, *calls, *host, f"return {', '.join(self._typed(name, x) for name, x in results.items())},"],
         )
-        names, title, data = list(results), in_docstring(model.name), archive(self.nodes.arrays)
-        text = "\n".join(
-            [
-                f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
-                "\nfrom pathlib import Path\n",
-                functions(),
-                *([] if model.host_partition is model.front is None else ["", host_text("torch")]),
-                *([] if model.flags is None else ["", flag_text("torch"), FLAGS.format(model.flags, model.group)]),
-                f"\n\n{reader(data)}\n",
-                f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
-                f"INPUTS = {list(variables)!r}",
-                f"OUTPUTS = {names!r}",
-            ]
-        ) + CLASS.format(name=title) + "\n".join([*methods, forward]) + (
-            END if model.flags is None else END_WITH_FLAGS
-        )  # fmt: skip
-        return text, data
+        title, data = in_docstring(model.name), archive(self.nodes.arrays)
+        head = [
+            f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
+            "\nfrom pathlib import Path\n",
+            functions(),
+            *([] if model.host_partition is model.front is None else ["", host_text("torch")]),
+            *([] if model.flags is None else ["", flag_text("torch"), FLAGS.format(model.flags, model.group)]),
+            f"\n\n{reader(data)}\n",
+            f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
+            f"INPUTS = {list(variables)!r}",
+            f"OUTPUTS = {list(results)!r}",
+        ]
+        body = CLASS.format(name=title) + "\n".join([*methods, forward])
+        return "\n".join(head) + body + (END if model.flags is None else END_WITH_FLAGS), data
 
     def _typed(self, name: str, x: str) -> str:
         """A result with the type that it has in the model."""

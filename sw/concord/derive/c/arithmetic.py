@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from concord.derive import ir
 from concord.derive.c.movement import Movement
@@ -32,6 +33,14 @@ _ROUNDING = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Round
 _WIDENED = 4
 #: Nodes that are computed element by element, several in one loop.
 _COLUMN = (ir.Elementwise, ir.TableLookup, ir.ToReal, ir.MatMul, ir.ProductOf)
+
+
+class _BlockArrays(NamedTuple):
+    """Arrays of a conversion: of mantissas, of halves and of noise, if there are any."""
+
+    codes: str | None
+    half: str | None
+    noise: str | None
 
 
 class Arithmetic:
@@ -189,12 +198,10 @@ class Arithmetic:
                         lines.add(f"{stored} = (int8_t)e;")
                     if rounded:
                         with lines.loop("k", count):
-                            self._code(node, target, first, row, codes, half, noise)
+                            self._code(node, target, first, row, _BlockArrays(codes, half, noise))
                 block, start = block + number, start + count * number
 
-    def _exponent(
-        self, node: ir.Quantise, target: CArray, count: int, peak: float, first: str, rounded: bool
-    ) -> None:  # fmt: skip
+    def _exponent(self, node: ir.Quantise, target: CArray, count: int, peak: float, first: str, rounded: bool) -> None:
         """Declare the exponent of a block, unless it is there for its flag alone."""
         assert target.block is not None
         text = str(node.exp)
@@ -211,11 +218,9 @@ class Arithmetic:
             text = f"block_exponent({greatest}, {node.form.headroom}, {target.block.least}, {target.block.greatest})"
         self.places.lines.add(f"const int32_t e = {text};")
 
-    def _code(
-        self, node: ir.Quantise, target: CArray, first: str, row: int,
-        codes: str | None, half: str | None, noise: str | None,
-    ) -> None:  # fmt: skip
+    def _code(self, node: ir.Quantise, target: CArray, first: str, row: int, names: _BlockArrays) -> None:
         """The number ``k`` of a block."""
+        codes, half, noise = names
         places, lines, word = self.places, self.places.lines, _ROUNDING[node.rounding]
         at = "k" if first == "0" else f"{first} + k"
         arguments = [f"x[{at}]", "e", str(node.form.q_max)]

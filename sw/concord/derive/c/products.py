@@ -59,10 +59,8 @@ def block_view(view: View) -> BlockView | None:
     blocks = [layout for layout in layouts if layout is not None]
     if len({layout.kind for layout in blocks}) > 1:
         return None
-    layout = replace(
-        blocks[0], least=min(b.least for b in blocks), greatest=max(b.greatest for b in blocks),
-        mant=max(b.mant for b in blocks),
-    )  # fmt: skip
+    ends = min(b.least for b in blocks), max(b.greatest for b in blocks)
+    layout = StoredBlocks(max(b.mant for b in blocks), blocks[0].sizes, *ends)
     if view.window is not None and view.inner is not None:
         inner = _divided(replace(view.inner, index=view.inner.index.reshape(*view.inner.index.shape[:2], -1)))
         if inner is not None:
@@ -153,10 +151,8 @@ def matrix_runs(sizes: tuple[int, ...], matrix: BlockView | None) -> tuple[Produ
     begins = np.union1d(starts, own_starts)
     block, which = (np.searchsorted(some, begins, side="right") - 1 for some in (starts, own_starts))
     lengths = np.diff(np.append(begins, sum(sizes)))
-    runs = ProductRuns(
-        tuple(lengths.tolist()), tuple(block.tolist()), layout.kind, layout.least, layout.greatest
-    )  # fmt: skip
-    return runs, which
+    numbers = tuple(lengths.tolist()), tuple(block.tolist())
+    return ProductRuns(*numbers, layout.kind, layout.least, layout.greatest), which
 
 
 def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike = ()) -> WeightArrays:

@@ -90,10 +90,8 @@ def results_of(program: Path, samples: bytes, runs: int) -> bytes:
     """Bytes that a program writes for a file of samples; ``ValueError`` if it ends with an error."""
     source, target = (program.with_suffix(suffix) for suffix in (".samples", ".results"))
     source.write_bytes(samples)
-    done = subprocess.run(
-        [program.absolute(), source.name, target.name, str(runs)],
-        cwd=program.parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [str(program.absolute()), source.name, target.name, str(runs)]
+    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(done.stderr or f"the program of {program.name} must end without an error")
     return target.read_bytes()

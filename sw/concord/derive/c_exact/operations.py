@@ -29,11 +29,10 @@ def write_operation(function: ExactFunction, plan: ExactPlan) -> None:
     """Write the statements of a function: the loops of its operation on arrays."""
     operation = function.operation
     shapes = {name: tensor.shape for name, tensor in plan.tensors.items()}
-    sources: list[Array] = [
-        element_of(f"x{k}", tensor.shape, tensor.places, tensor.scheme.low, tensor.scheme.high,
-                   real=plan.graph.is_wide(name))
-        for k, (name, tensor) in enumerate(zip(operation.inputs, function.sources, strict=True))
-    ]  # fmt: skip
+    sources: list[Array] = []
+    for k, (name, tensor) in enumerate(zip(operation.inputs, function.sources, strict=True)):
+        ends = tensor.scheme.low, tensor.scheme.high
+        sources.append(element_of(f"x{k}", tensor.shape, tensor.places, *ends, real=plan.graph.is_wide(name)))
     made = ArrayLowering(CWriter(function), plan.graph, shapes).write(operation, sources)
     assert isinstance(made, Expression)
     store(function, made)

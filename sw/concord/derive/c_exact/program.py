@@ -97,9 +97,14 @@ class ExactProgram(CompiledGraph):
     """
 
     def __init__(
-        self, graph: IntegerGraph, folder: Path, command: Sequence[str], options: Sequence[str] = OPTIMISED, *,
+        self,
+        graph: IntegerGraph,
+        folder: Path,
+        command: Sequence[str],
+        options: Sequence[str] = OPTIMISED,
+        *,
         flags: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         files = write_exact(graph, folder / "net.c", flags)
         write_text(folder / "net_main.c", graph_main(graph, "net", flags))
         super().__init__(graph, files, compiled(folder, "net", graph.name, command, options))

@@ -338,9 +338,8 @@ def _numbers(shape: tuple[int, ...]) -> Integers:
 
 def _places(sizes: tuple[int, ...], window: WindowPlaces) -> tuple[int, ...]:
     """Number of windows along each axis."""
-    rank = len(window.kernel)
-    return tuple(
-        (size + window.pads[k] + window.pads[k + rank] - (window.kernel[k] - 1) * window.dilations[k] - 1)
-        // window.strides[k] + 1
-        for k, size in enumerate(sizes)
-    )  # fmt: skip
+    rank, counts = len(window.kernel), []
+    for k, size in enumerate(sizes):
+        last = size + window.pads[k] + window.pads[k + rank] - (window.kernel[k] - 1) * window.dilations[k] - 1
+        counts.append(last // window.strides[k] + 1)
+    return tuple(counts)
