@@ -46,17 +46,9 @@ class ClassNodes:
         Reads the matrix of a product, of vectors that are weights.
     """
 
-    def __init__(
-        self, builder: Builder, chain_class: Class, lines: Lines, read: Read, read_matrix: ReadMatrix
-    ):  # fmt: skip
-        self.builder, self.chain_class, self.first, self.lines, self.read, self.read_matrix = (
-            builder,
-            chain_class,
-            chain_class.representative,
-            lines,
-            read,
-            read_matrix,
-        )
+    def __init__(self, builder: Builder, chain_class: Class, lines: Lines, read: Read, read_matrix: ReadMatrix):
+        self.builder, self.chain_class, self.lines = builder, chain_class, lines
+        self.first, self.read, self.read_matrix = chain_class.representative, read, read_matrix
         self.layer = self.first.layer
         self.rows, self.lane = np.divmod(lines.lanes, builder.native)
         pcs = tuple(sorted({member.pc for member in chain_class.members if member.pc >= 0}))

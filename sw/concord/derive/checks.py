@@ -6,30 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from concord.derive.ir import (
-    Body,
-    Concat,
-    Constant,
-    Depthwise,
-    Elementwise,
-    Gather,
-    Loop,
-    MapWindows,
-    MatMul,
-    Maximum,
-    Model,
-    ModelNode,
-    ProductOf,
-    Products,
-    Reshape,
-    Shape,
-    Slice,
-    Transpose,
-    Value,
-)
+from concord.derive import ir
 
 
-def check(model: Model) -> None:
+def check(model: ir.Model) -> None:
     """Raise ``ValueError`` if a value is used before it is computed, computed twice, or of a wrong shape."""
     known = {*model.inputs}
     _check(model.body, known)
@@ -38,13 +18,13 @@ def check(model: Model) -> None:
             raise ValueError(f"output {value.name} must be computed, and is not")
 
 
-def _check(body: Body, known: set[Value]) -> None:
+def _check(body: ir.Body, known: set[ir.Value]) -> None:
     for node in body:
         if missing := [value.name for value in node.inputs if value not in known]:
             raise ValueError(f"inputs of {node.output.name} must be computed before it, and {missing} are not")
-        if isinstance(node, Loop):
+        if isinstance(node, ir.Loop):
             _check_loop(node, known)
-        elif isinstance(node, Products) and node.register and (node.offset is not None or node.weight.ndim != 2):
+        elif isinstance(node, ir.Products) and node.register and (node.offset is not None or node.weight.ndim != 2):
             raise ValueError(f"{node.output.name} must have no offset and a weight of two axes, with a register")
         elif node.output.shape != (want := shape_of(node)):
             raise ValueError(f"{node.output.name} must have shape {want}, not {node.output.shape}")
@@ -53,10 +33,10 @@ def _check(body: Body, known: set[Value]) -> None:
         known.update(node.outputs)
 
 
-def _check_loop(loop: Loop, known: set[Value]) -> None:
+def _check_loop(loop: ir.Loop, known: set[ir.Value]) -> None:
     inside = known | set(loop.params)
     _check(loop.body, inside)
-    pairs: list[tuple[Value, Shape]] = []
+    pairs: list[tuple[ir.Value, ir.Shape]] = []
     for carried in loop.carried:
         pairs += [
             (value, carried.param.shape)
@@ -72,46 +52,46 @@ def _check_loop(loop: Loop, known: set[Value]) -> None:
             raise ValueError(f"{value.name} must have shape {shape}, not {value.shape}")
 
 
-def shape_of(node: ModelNode) -> Shape:
+def shape_of(node: ir.ModelNode) -> ir.Shape:
     """The shape that the output of a node must have: for data movement without one of its own, that of the output."""
     match node:
-        case Constant():
+        case ir.Constant():
             return node.data.shape
-        case Gather():
+        case ir.Gather():
             return node.index.shape
-        case Reshape():
+        case ir.Reshape():
             return node.output.shape if node.output.size == node.x.size else (-1,)
-        case Transpose():
+        case ir.Transpose():
             return tuple(node.x.shape[axis] for axis in node.perm)
-        case Slice():
+        case ir.Slice():
             return node.output.shape if _slice_fits(node) else (-1,)
-        case Concat():
+        case ir.Concat():
             return _concat_shape([x.shape for x in node.xs], node.axis)
-        case MapWindows():
+        case ir.MapWindows():
             return (*node.output.shape[:2], *node.kernel, *node.x.shape[2:])
-        case MatMul():
+        case ir.MatMul():
             *front, rows, _ = node.weight.shape
             return (*node.x.shape[: len(node.x.shape) - node.weight.ndim + 1], *front, rows)
-        case ProductOf():
+        case ir.ProductOf():
             same = node.x.shape[: len(node.groups)] == node.groups and node.x.shape[-1] == node.matrix.shape[-1]
             return (*node.x.shape[:-1], node.matrix.shape[-2]) if same else (-1,)
-        case Depthwise():
+        case ir.Depthwise():
             return (*node.x.shape[:-2], node.weight.shape[1])
-        case Elementwise():
+        case ir.Elementwise():
             return tuple(np.broadcast_shapes(*(x.shape for x in node.xs)))
-        case Maximum():
+        case ir.Maximum():
             shape = list(node.x.shape)
             shape.pop(node.axis)
             return tuple(shape)
     return node.inputs[0].shape
 
 
-def _slice_fits(node: Slice) -> bool:
+def _slice_fits(node: ir.Slice) -> bool:
     axes = zip(node.x.shape, node.starts, node.steps, node.output.shape, strict=True)
     return all(0 <= start < size and 0 <= start + (count - 1) * step < size for size, start, step, count in axes)
 
 
-def _concat_shape(shapes: Sequence[Shape], axis: int) -> Shape:
+def _concat_shape(shapes: Sequence[ir.Shape], axis: int) -> ir.Shape:
     whole = list(shapes[0])
     whole[axis] = sum(shape[axis] for shape in shapes)
     return tuple(whole)

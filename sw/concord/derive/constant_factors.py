@@ -106,8 +106,5 @@ class _Maker:
         return output
 
     def _product(self, x: ir.Value, weight: FloatArray, output: ir.Value) -> ir.MatMul:
-        node = self.node
-        return ir.MatMul(
-            output=output, layer=node.layer, pcs=node.pcs, may=node.may, where=node.where, x=x, weight=weight,
-            width=node.width, frac=node.frac, unit=node.unit, bound=node.bound,
-        )  # fmt: skip
+        kept = ("layer", "pcs", "may", "where", "width", "frac", "unit", "bound")
+        return ir.MatMul(output=output, x=x, weight=weight, **{name: getattr(self.node, name) for name in kept})

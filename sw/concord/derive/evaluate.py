@@ -15,7 +15,8 @@ from concord.golden import accumulate, binary16, blocks, table
 from concord.graph.element_types import of_type
 from concord.graph.host_evaluation import run_on_host
 from concord.spec.formats import BINARY16_FRAC, BlockFormat, ExponentMode, Flag
-from concord.utils.arrays import FloatArray
+from concord.sums.exact import DOUBLE_BITS
+from concord.utils.arrays import FloatArray, Ids
 
 #: By value: binary16 patterns (``BINARY16``) or float64 numbers (``REAL``); ``[batch, ...]`` but for constants.
 Values = dict[ir.Value, npt.NDArray[Any]]
@@ -286,11 +287,16 @@ def _rounded(node: ir.ExactSums, sums: npt.NDArray[Any], raised: Note) -> ir.Bit
 
 def least(values: FloatArray) -> int:
     """The greatest k for which all values are multiples of 2**k; 0 for zeros."""
-    mantissa, exponent = np.frexp(values[values != 0])
-    if not mantissa.size:
-        return 0
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    return int((exponent - 53 + np.frexp((whole & -whole).astype(np.float64))[1] - 1).min())
+    units = units_of(values[values != 0])
+    return int(units.min()) if units.size else 0
+
+
+def units_of(values: FloatArray) -> Ids:
+    """Greatest k for which each value but 0 is a multiple of 2**k."""
+    mantissa, exponent = np.frexp(values)
+    whole = np.ldexp(mantissa, DOUBLE_BITS).astype(np.int64)
+    low = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    return np.asarray(exponent - DOUBLE_BITS + low, dtype=np.int64)
 
 
 def _multiples(values: FloatArray, low: int) -> npt.NDArray[Any]:

@@ -287,19 +287,12 @@ class _Run:
         """Vectors of an input; a narrow one is converted by the host."""
         eids = np.where(order < 0, order, self.eids[name][np.maximum(order, 0)])
         vectors = self._known(eids)
-        port = self.image.port(name)
-        if port.region is RegionId.WIDE:
+        if self.image.port(name).region is RegionId.WIDE:
             return vectors
         narrow = self._fresh(len(vectors))
-        wide = vectors[:, None]
-        shape = 1, len(vectors), 1
-        source = wide[:, None]
-        self._add(
-            Instance(
-                0, -1, name, "", Mem.WIDE, SourceKind.COPY, shape, source, (1, 1, 1), wide,
-                narrow=narrow[:, None], form=self.config.act,
-            )
-        )  # fmt: skip
+        wide, shape = vectors[:, None], (1, len(vectors), 1)
+        copy = Instance(0, -1, name, "", Mem.WIDE, SourceKind.COPY, shape, wide[:, None], (1, 1, 1), wide)
+        self._add(replace(copy, narrow=narrow[:, None], form=self.config.act))
         return narrow
 
     def _arrange_inputs(self) -> None:
@@ -387,13 +380,11 @@ class _Run:
             narrow = source[:, :, 0]
         elif chain.converts:
             narrow = self._fresh(shape[0] * shape[1]).reshape(shape)
-        base = Instance(
-            0, chain.pc, self._layers(chain.pc), self._where(chain.pc), chain.mem, kind,
-            (outer, inner, shape[1]), source,
-            (chain.window.kh, chain.window.kw, chain.cols) if chain.reduce is not None else (1, 1, 1),
-            wide, mfu_ops=mfu_ops, narrow=narrow, quant=self._quant(chain), noise=noise,
-            form=self.config.act if chain.into_matrix is None else self.config.wgt,
-        )  # fmt: skip
+        taps = (chain.window.kh, chain.window.kw, chain.cols) if chain.reduce is not None else (1, 1, 1)
+        where, form = self._where(chain.pc), self.config.act if chain.into_matrix is None else self.config.wgt
+        sizes = outer, inner, shape[1]
+        base = Instance(0, chain.pc, self._layers(chain.pc), where, chain.mem, kind, sizes, source, taps, wide)
+        base = replace(base, mfu_ops=mfu_ops, narrow=narrow, quant=self._quant(chain), noise=noise, form=form)
         if kind in (SourceKind.DENSE, SourceKind.DEPTHWISE):
             self._products(chain, rows, base)
         elif base.computes or (narrow is not None and not again):

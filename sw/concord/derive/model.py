@@ -107,10 +107,9 @@ def _of_package(package: Package, flags: bool = False) -> _Derivation:
         for name, ids in arrangement.outputs.items()
         if package.host_graph is None or name not in arrangement.inputs  # the host reads inputs as they are given
     }
-    return _Derivation(
-        package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags, package.front,
-        {name: kind for name, kind in package.output_types.items() if name not in kept},
-    )  # fmt: skip
+    types = {name: kind for name, kind in package.output_types.items() if name not in kept}
+    whole = _Derivation(package.image, inputs, shapes, outputs, prepared, batch, package.host_graph, False, flags)
+    return replace(whole, front=package.front, output_types=types)
 
 
 def _prepared(
@@ -230,11 +229,8 @@ class _Derivation:
         title = str(image.metadata.get("name", "program"))
         body = ir.Body(tuple(builder.nodes))
         grids = {name: fields["grid"] for name, fields in self.prepared.items() if fields and fields["grid"]}
-        model = ir.Model(
-            title, tuple(inputs), body, tuple(results), names, self.batch, self.host_partition, grids, self.front,
-            output_types=self.output_types,
-        )  # fmt: skip
-        return model, builder
+        model = ir.Model(title, tuple(inputs), body, tuple(results), names, self.batch, self.host_partition, grids)
+        return replace(model, front=self.front, output_types=self.output_types), builder
 
 
 def _checked(model: ir.Model) -> tuple[ir.Model, dict[str, int]]:

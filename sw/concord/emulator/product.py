@@ -29,12 +29,11 @@ from concord.program.chains import Index
 from concord.program.weights import Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
+from concord.sums.exact import DOUBLE_BITS, SINGLE_BITS
 from concord.utils.arrays import FloatArray
 
 Columns = NDArray[np.int64]
 
-_SINGLE_BITS = 24
-_EXACT_BITS = 53
 #: Of so many positions and lanes one may exceed float32; with more of them, all are computed in float64.
 _RARE = 16
 #: Below this many lanes, positions and lanes are multiplied together.
@@ -80,7 +79,7 @@ class SumBounds:
         ``norm``: sum of the magnitudes of a row; ``spread``: that sum in units of which all weights are multiples.
         """
         q_max = config.act.q_max
-        return SumBounds(q_max * norm, 2.0**_SINGLE_BITS / np.maximum(q_max * spread, 1.0))
+        return SumBounds(q_max * norm, 2.0**SINGLE_BITS / np.maximum(q_max * spread, 1.0))
 
 
 class BlockProduct:
@@ -108,7 +107,7 @@ class BlockProduct:
         taps = [index[:, :, t] for t in range(index.shape[2])] if self.depthwise else [index]
         self.places = [WordAccess(tap) for tap in taps]
         self.limit = 2.0 ** (config.acc_width - 1 - config.acc_frac)
-        self.exact = 2.0 ** (_EXACT_BITS - config.acc_frac)
+        self.exact = 2.0 ** (DOUBLE_BITS - config.acc_frac)
         #: Below this magnitude everything stays in the register.
         self.register = 2.0 ** (config.register_bits - 1 - config.acc_frac)
 

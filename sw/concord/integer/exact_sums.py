@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from concord.integer.wide_numbers import WideNumbers
-from concord.sums.exact import EXACT_UP_TO
 from concord.transfer import UniformAffine
-
-__all__ = ["EXACT_UP_TO", "reach_of"]
 
 
 def reach_of(scheme: UniformAffine | WideNumbers, zero_point: int) -> int:

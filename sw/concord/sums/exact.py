@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+#: Bits of the significands of binary32 and binary64.
+SINGLE_BITS, DOUBLE_BITS = 24, 53
 #: Every integer up to these magnitudes is exact in binary32 and in binary64.
-SINGLE, DOUBLE = 1 << 24, 1 << 53
+SINGLE, DOUBLE = 1 << SINGLE_BITS, 1 << DOUBLE_BITS
 #: Types that BLAS multiplies, and up to where every integer is exact in them.
 EXACT_UP_TO: dict[type[np.generic], int] = {np.float32: SINGLE, np.float64: DOUBLE}
 

@@ -22,6 +22,9 @@ from concord.derive.primitives import PRIMITIVES
 from concord.spec.formats import BINARY16_MAX, ExponentMode, Flag, Rounding
 from concord.utils.arrays import FloatArray
 
+#: The rounding of a primitive that does not say another one.
+EVEN = Rounding.NEAREST_EVEN
+
 
 class NodeWalk(ABC):
     """Writes nodes. Tensors have the names of their values, but for those in ``names``.
@@ -57,10 +60,9 @@ class NodeWalk(ABC):
 
     @abstractmethod
     def call(
-        self, primitive: str, operands: Sequence[str], output: str | None = None,
-        rounding: Rounding = Rounding.NEAREST_EVEN, **attributes: Any,
-    ) -> str:  # fmt: skip
-        """Call a primitive with one result; noise is the last operand where ``rounding`` is stochastic."""
+        self, primitive: str, operands: Sequence[str], output: str | None = None, rounding: Rounding = EVEN, **args: Any
+    ) -> str:
+        """Call a primitive with one result and numbers; noise is the last operand if ``rounding`` is stochastic."""
 
     @abstractmethod
     def arithmetic(self, a: str, sign: str, b: str, output: str | None = None) -> str:

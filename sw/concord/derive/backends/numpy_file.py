@@ -21,7 +21,7 @@ from concord.derive import ir
 from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.function_texts import defined, flag_text, host_text, with_operations
 from concord.derive.backends.products import ProductPlan, norm
-from concord.derive.backends.python_host_partition import Dialect, partition_lines
+from concord.derive.backends.python_host_partition import Dialect, partition_body
 from concord.derive.backends.python_nodes import LayerFunction, PythonNodes, layer_functions
 from concord.derive.flags import every
 from concord.derive.names import Names, identifier, in_docstring
@@ -168,14 +168,9 @@ class _Writer:
 
     def _host_part_of(self, function: str, partition: Graph, what: str) -> str:
         """A function of values by name, which returns such."""
-        own = Names(_own_names())
-        names = {name: f"values[{name!r}]" for name in partition.inputs}
-        new, dialect = (lambda name: own.new("host", name)), self.nodes.DIALECT
-        lines = partition_lines(partition, names, dialect, self.nodes.constant, new)
-        results = ", ".join(f"{name!r}: {names[name]}" for name in partition.outputs)
+        lines = partition_body(partition, self.nodes.DIALECT, self.nodes.constant, _own_names())
         about = f'"""What the host computes in float64: {what}."""'
-        body = "".join(f"    {line}\n" for line in [about, *lines, f"return {{{results}}}"])
-        return f"def {function}(values):\n{body}".strip()
+        return "\n    ".join([f"def {function}(values):", about, *lines])
 
     def _function(self, function: LayerFunction, name: str) -> str:
         results = ", ".join(map(self.nodes.name, function.results))

@@ -47,26 +47,24 @@ class _Emitter(OnnxNodes):
 
     def build(self) -> onnx.ModelProto:
         self._check_names()
-        model, layers = self.model, []
+        model, writer = self.model, self.writer
         if model.front is not None:
-            write_host_partition(self.writer, model.front, {name: name for name in model.front.inputs})
-            layers.append(("inputs", 0, len(self.writer.nodes)))
+            with writer.layer("inputs"):
+                write_host_partition(writer, model.front, {name: name for name in model.front.inputs})
         for layer, nodes in runs_of_layers(model.body):
-            begin = len(self.writer.nodes)
-            for node in nodes:
-                self.emit(node)
-            layers.append((layer, begin, len(self.writer.nodes)))
-        begin = len(self.writer.nodes)
-        results = self._ends()
-        self._type_outputs(results)
-        flags = self._flags() if model.flags is not None and model.flags.places else None
-        layers.append(("outputs", begin, len(self.writer.nodes)))
+            with writer.layer(layer):
+                for node in nodes:
+                    self.emit(node)
+        with writer.layer("outputs"):
+            results = self._ends()
+            self._type_outputs(results)
+            flags = self._flags() if model.flags is not None and model.flags.places else None
         inputs = [_port(name, shape) for name, shape in model.sources.items()]
         outputs = [_port(name, shape, model.output_types.get(name)) for name, shape in results.items()]
         if model.flags is not None and flags is not None:
             shape: list[str | int | None] = ["samples", len(model.flags.places)]
             outputs.append(helper.make_tensor_value_info(flags, TensorProto.UINT8, shape))
-        proto = self.writer.model(model.name, inputs, outputs, [layer for layer in layers if layer[1] < layer[2]])
+        proto = writer.model(model.name, inputs, outputs)
         if model.flags is not None and flags is not None:
             describe(proto, flags, model.flags)
         onnx.checker.check_model(proto)

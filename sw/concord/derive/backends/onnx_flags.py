@@ -27,15 +27,15 @@ _SATURATED = """
 """
 
 
+_ANY = """
+    flat = Flatten <axis = 1> (where)
+    whole = Cast <to = 6> (flat)
+    axis = Constant <value = int64[1] {1}> ()
+    y = ReduceMax <keepdims = 0> (whole, axis)
+"""
+
 #: 1 if anything of a sample is true, else 0: INT32 ``[samples]``.
-ANY_OF_SAMPLE = {
-    "AnyOfSample": ("(where) => (y)", """
-        flat = Flatten <axis = 1> (where)
-        whole = Cast <to = 6> (flat)
-        axis = Constant <value = int64[1] {1}> ()
-        y = ReduceMax <keepdims = 0> (whole, axis)
-    """),
-}  # fmt: skip
+ANY_OF_SAMPLE = {"AnyOfSample": ("(where) => (y)", _ANY)}
 
 
 def flag_bodies(finite: str, code: str, noisy: str) -> dict[tuple[str, Rounding], str]:
@@ -49,13 +49,13 @@ def flag_bodies(finite: str, code: str, noisy: str) -> dict[tuple[str, Rounding]
         what a stochastic rounding takes the floor of, ``noisy``, in units of ``1 / parts_of_unit``.
     """
     return {
-        ("beyond", Rounding.NEAREST_EVEN): _LIMITS + """
+        ("beyond", Rounding.NEAREST_EVEN): f"""{_LIMITS}
             below = Less (total, minus_limit)
             above = GreaterOrEqual (total, limit)
             y = Or (below, above)
         """,
-        ("beyond_sum", Rounding.NEAREST_EVEN): _LIMITS + """
-            zero = Constant <value = double {0.0}> ()
+        ("beyond_sum", Rounding.NEAREST_EVEN): f"""{_LIMITS}
+            zero = Constant <value = double {{0.0}}> ()
             negative = Less (rest, zero)
             positive = GreaterOrEqual (rest, zero)
             low = Equal (total, minus_limit)
@@ -69,26 +69,26 @@ def flag_bodies(finite: str, code: str, noisy: str) -> dict[tuple[str, Rounding]
             y = Or (far, near)
         """,
         ("infinite", Rounding.NEAREST_EVEN): "y = IsInf (x)",
-        ("overflowed", Rounding.NEAREST_EVEN): _FINITE.replace("FOR", "a") + _OTHER.replace("FOR", "b") + """
+        ("overflowed", Rounding.NEAREST_EVEN): f"""{_FINITE.replace("FOR", "a")}{_OTHER.replace("FOR", "b")}
             infinite = IsInf (x)
             both = And (a_finite, b_finite)
             y = And (infinite, both)
         """,
         ("not_finite", Rounding.NEAREST_EVEN): _FINITE.replace("FOR", "x") + "y = Not (x_finite)",
-        ("saturated", Rounding.NEAREST_EVEN): finite + _SATURATED + """
-            middle = Constant <value = float {0.5}> ()
+        ("saturated", Rounding.NEAREST_EVEN): f"""{finite}{_SATURATED}
+            middle = Constant <value = float {{0.5}}> ()
             tie = Sub (codes, middle)
             top = Mul (tie, unit)
             y = GreaterOrEqual (magnitude, top)
         """,
-        ("saturated", Rounding.STOCHASTIC): finite + _SATURATED + noisy + """
+        ("saturated", Rounding.STOCHASTIC): f"""{finite}{_SATURATED}{noisy}
             real_codes = Cast <to = 11> (codes)
             top = Mul (real_codes, parts_of_unit)
             y = GreaterOrEqual (noisy, top)
         """,
-        ("table_clamped", Rounding.NEAREST_EVEN): finite + code + """
+        ("table_clamped", Rounding.NEAREST_EVEN): f"""{finite}{code}
             under = Less (whole, low)
             over = Greater (whole, high)
             y = Or (under, over)
         """,
-    }  # fmt: skip
+    }

@@ -195,48 +195,45 @@ _WHOLE = "limited = Identity (finite)"
 _WITHIN = "y = Identity (rounded)"
 _ROUNDINGS = {Rounding.NEAREST_EVEN: _EVEN, Rounding.NEAREST_AWAY: _AWAY, Rounding.STOCHASTIC: _STOCHASTIC}
 
-#: Bodies by primitive, and by rounding where there are several.
-_BODIES: dict[tuple[str, Rounding], str] = {
-    (name, Rounding.NEAREST_EVEN): body
-    for name, body in {
-        "round_to_half": _ROUND.replace("SIDE", "side = Sign (low)"),
-        "round_sum_to_half": _ROUND.replace("SIDE", "both = Add (low, rest)\n    side = Sign (both)"),
-        "round_single_to_half": """
-            zero = Constant <value = float {0.0}> ()
-            none = Equal (total, zero)
-            exact = Where (none, zero, total)
-        """ + onnx_text.SINGLE,
-        "sum_of_two": _two_sum("a", "b", "total", "rest"),
-        "sum_of_three": (
-            _two_sum("a", "b", "first", "rest_1") + _two_sum("first", "c", "second", "rest_2")
-            + _two_sum("rest_1", "rest_2", "rests", "least") + _two_sum("second", "rests", "total", "more") + """
-            zero = Constant <value = double {0.0}> ()
-            none = Equal (more, zero)
-            rest = Where (none, least, more)
-        """),
-        "real_to_half": _REAL,
-        "half_to_real": """
-            nan = IsNaN (x)
-            canonical = Constant <value = float {nan}> ()
-            number = Where (nan, canonical, x)
-            y = Cast <to = 11> (number)
-        """,
-        **{operation.primitive: operation.onnx_body for operation in OPERATIONS.values()},
-        "half_table": _FINITE + _CODE + """
-            code = Clip (whole, low, high)
-            place = Sub (code, low)
-            index = Cast <to = 6> (place)
-            y = Gather (entries, index)
-        """,
-    }.items()
-} | {
-    (name, rounding): body
-    for rounding, lines in _ROUNDINGS.items()
-    for name, body in {
-        "block_quantize": _UNIT + _WHOLE + lines + _limit("rounded", "y"),
-        "static_quantize": _STATIC + _limit("finite", "limited") + lines + _WITHIN,
-    }.items()
-} | flag_bodies(_FINITE, _CODE, _NOISY)  # fmt: skip
+#: Bodies by primitive, of those that have one rounding.
+_EXACT = {
+    "round_to_half": _ROUND.replace("SIDE", "side = Sign (low)"),
+    "round_sum_to_half": _ROUND.replace("SIDE", "both = Add (low, rest)\n    side = Sign (both)"),
+    "round_single_to_half": f"""
+        zero = Constant <value = float {{0.0}}> ()
+        none = Equal (total, zero)
+        exact = Where (none, zero, total)
+        {onnx_text.SINGLE}
+    """,
+    "sum_of_two": _two_sum("a", "b", "total", "rest"),
+    "sum_of_three": f"""
+        {_two_sum("a", "b", "first", "rest_1")} {_two_sum("first", "c", "second", "rest_2")}
+        {_two_sum("rest_1", "rest_2", "rests", "least")} {_two_sum("second", "rests", "total", "more")}
+        zero = Constant <value = double {{0.0}}> ()
+        none = Equal (more, zero)
+        rest = Where (none, least, more)
+    """,
+    "real_to_half": _REAL,
+    "half_to_real": """
+        nan = IsNaN (x)
+        canonical = Constant <value = float {nan}> ()
+        number = Where (nan, canonical, x)
+        y = Cast <to = 11> (number)
+    """,
+    **{operation.primitive: operation.onnx_body for operation in OPERATIONS.values()},
+    "half_table": f"""{_FINITE} {_CODE}
+        code = Clip (whole, low, high)
+        place = Sub (code, low)
+        index = Cast <to = 6> (place)
+        y = Gather (entries, index)
+    """,
+}
+#: Bodies by primitive and rounding.
+_BODIES = {(name, Rounding.NEAREST_EVEN): body for name, body in _EXACT.items()}
+for _rounding, _lines in _ROUNDINGS.items():
+    _BODIES["block_quantize", _rounding] = _UNIT + _WHOLE + _lines + _limit("rounded", "y")
+    _BODIES["static_quantize", _rounding] = _STATIC + _limit("finite", "limited") + _lines + _WITHIN
+_BODIES |= flag_bodies(_FINITE, _CODE, _NOISY)
 
 
 def function_name(primitive: str, rounding: Rounding = Rounding.NEAREST_EVEN) -> str:

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from concord.derive import ir
 from concord.derive.backends.node_facts import positions, singles
-from concord.derive.backends.node_walk import NodeWalk, weight_of
+from concord.derive.backends.node_walk import EVEN, NodeWalk, weight_of
 from concord.derive.backends.onnx_flag_output import Hits
 from concord.derive.backends.onnx_functions import function_name
 from concord.derive.backends.onnx_register import ended
@@ -45,10 +45,9 @@ class OnnxNodes(NodeWalk):
         return self.writer.constant(singles(bits), np.float64 if real else np.float32, hint)
 
     def call(
-        self, primitive: str, operands: Sequence[str], output: str | None = None,
-        rounding: Rounding = Rounding.NEAREST_EVEN, **attributes: Any,
-    ) -> str:  # fmt: skip
-        return self.writer.call(function_name(primitive, rounding), operands, output, **attributes)
+        self, primitive: str, operands: Sequence[str], output: str | None = None, rounding: Rounding = EVEN, **args: Any
+    ) -> str:
+        return self.writer.call(function_name(primitive, rounding), operands, output, **args)
 
     def arithmetic(self, a: str, sign: str, b: str, output: str | None = None) -> str:
         return self.writer.node(_ARITHMETIC[sign], [a, b], output)
@@ -237,14 +236,13 @@ class OnnxNodes(NodeWalk):
             [_inner(name) for name in params],
             [_inner(name) for name in ends] + [_inner(name, TensorProto.INT32) for name in hits.values()],
         )
-        w.nodes.append(
-            helper.make_node(
-                "Scan", [*states, *sources], outputs, name=w.fresh("Scan"), body=graph,
-                num_scan_inputs=len(sources),
-                scan_input_axes=axes,
-                scan_output_axes=stacked_axes or None,
-            )
-        )  # fmt: skip
+        numbers: dict[str, Any] = {
+            "num_scan_inputs": len(sources),
+            "scan_input_axes": axes,
+            "scan_output_axes": stacked_axes or None,
+        }
+        made = helper.make_node("Scan", [*states, *sources], outputs, name=w.fresh("Scan"), body=graph, **numbers)
+        w.nodes.append(made)
         for key, stacked in raised.items():
             self.hits.iterations(key, stacked)
 

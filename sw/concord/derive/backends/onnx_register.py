@@ -22,9 +22,8 @@ def ended(writer: Writer, node: ir.MatMul | ir.Depthwise, x: str, how: ProductPl
     terms, axis = _terms(w, node, x)
     sums = w.node("CumSum", [terms, w.ints(np.array(axis))])
     least, end = (w.constant(limit, np.float64) for limit in (-how.register, how.register))
-    tests = [w.node(test, [values, limit]) for values in (terms, sums)
-             for test, limit in (("Less", least), ("GreaterOrEqual", end))]  # fmt: skip
-    some = [w.node("Or", tests[:2]), w.node("Or", tests[2:])]
+    bounds = (("Less", least), ("GreaterOrEqual", end))
+    some = [w.node("Or", [w.node(test, [values, limit]) for test, limit in bounds]) for values in (terms, sums)]
     leaves = w.node("Cast", [w.node("Or", some)], to=11)
     before = w.node("CumSum", [leaves, w.ints(np.array(axis))], exclusive=1)
     first = w.node("Mul", [leaves, w.node("Cast", [w.node("Not", [w.node("Cast", [before], to=9)])], to=11)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from concord.derive.backends.onnx_functions import IR_VERSION, OPSET, needed
 from concord.derive.names import in_ascii
 from concord.operations.onnx_text import DOMAIN
 
+Ports = Sequence[onnx.ValueInfoProto]
 #: Domain of the functions that are layers.
 LAYERS = "layers"
 
@@ -43,6 +45,7 @@ class Writer:
         self.initializers: dict[str, onnx.TensorProto] = {}
         self.used: set[str] = set()
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._layers: list[tuple[str, int, int]] = []
         self._count = 0
 
     def fresh(self, hint: str) -> str:
@@ -66,40 +69,41 @@ class Writer:
 
     def node(self, op: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
         """Add a standard operator with one output, and return the output's name."""
-        name = output or self.fresh(op)
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
-        return name
+        return self._add(op, inputs, [output or self.fresh(op)], **attributes)[0]
 
     def several(self, op: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
         """Add a standard operator with several outputs, and return their names."""
-        names = [self.fresh(op) for _ in range(count)]
-        self.nodes.append(helper.make_node(op, list(inputs), names, name=names[0], **attributes))
-        return names
+        return self._add(op, inputs, [self.fresh(op) for _ in range(count)], **attributes)
+
+    def _add(self, op: str, inputs: Sequence[str], outputs: list[str], **attributes: Any) -> list[str]:
+        self.nodes.append(helper.make_node(op, list(inputs), outputs, name=outputs[0], **attributes))
+        return outputs
 
     def call(self, function: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
         """Add a call of one of the functions of :mod:`.onnx_functions`."""
         self.used.add(function)
-        name = output or self.fresh(function)
-        self.nodes.append(helper.make_node(function, list(inputs), [name], name=name, domain=DOMAIN, **attributes))
-        return name
+        return self.node(function, inputs, output, domain=DOMAIN, **attributes)
 
     def calls(self, function: str, inputs: Sequence[str], count: int) -> list[str]:
         """Adds a call of a function of :mod:`.onnx_functions` with several outputs, and returns their names."""
         self.used.add(function)
-        names = [self.fresh(function) for _ in range(count)]
-        self.nodes.append(helper.make_node(function, list(inputs), names, name=names[0], domain=DOMAIN))
-        return names
+        return self.several(function, inputs, count, domain=DOMAIN)
+
+    @contextmanager
+    def layer(self, name: str) -> Iterator[None]:
+        """Nodes that are added inside are one function, of this name, if there are any."""
+        begin = len(self.nodes)
+        yield
+        if begin < len(self.nodes):
+            self._layers.append((name, begin, len(self.nodes)))
 
     def inside(self) -> LoopBody:
         """Nodes that are added in a ``with`` of this are those of a body, not of the graph."""
         return LoopBody(self)
 
-    def model(
-        self, name: str, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[onnx.ValueInfoProto],
-        layers: Sequence[tuple[str, int, int]],
-    ) -> onnx.ModelProto:  # fmt: skip
-        """The model; ``layers`` are names, and where their nodes begin and end."""
-        nodes, functions = _grouped(self.nodes, layers, [value.name for value in outputs])
+    def model(self, name: str, inputs: Ports, outputs: Ports) -> onnx.ModelProto:
+        """The model, whose layers are functions."""
+        nodes, functions = _grouped(self.nodes, self._layers, [value.name for value in outputs])
         graph = helper.make_graph(nodes, name, list(inputs), list(outputs), list(self.initializers.values()))
         return helper.make_model(
             graph,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.derive import ir
+from concord.derive.evaluate import least
 from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX
-from concord.utils.arrays import FloatArray
+from concord.sums.exact import DOUBLE_BITS, SINGLE_BITS
 
-SINGLE_BITS, DOUBLE_BITS = 24, 53
 #: Sums that are rounded together, an offset among them.
 MOST_SUMS = 3
 
@@ -67,7 +67,7 @@ def steps(node: ir.MatMul | ir.Depthwise) -> tuple[float, ...]:
     """
     axis = _axis(node)
     sizes = np.abs(node.weight).sum(axis=axis)
-    units = np.array([_lowest(row) for row in np.moveaxis(node.weight, axis, -1).reshape(-1, node.weight.shape[axis])])
+    units = np.array([least(row) for row in np.moveaxis(node.weight, axis, -1).reshape(-1, node.weight.shape[axis])])
     bits = int(np.ceil(np.log2(np.maximum(sizes.reshape(-1), 2.0**-1000)) - units).max()) + 1
     room = DOUBLE_BITS - 1 - bits
     whole = int(np.frexp(float(BINARY16_MAX))[1])
@@ -101,9 +101,3 @@ def steps_of(node: ir.ProductOf) -> tuple[bool, tuple[float, ...]]:
             f"{MOST_SUMS} sums would have to be rounded together"
         )
     return divided, divisors
-
-
-def _lowest(values: FloatArray) -> int:
-    """The greatest k for which all values are multiples of 2**k; 0 for zeros."""
-    ratios = [float(value).as_integer_ratio() for value in values if value]
-    return min(((top & -top).bit_length() - below.bit_length() for top, below in ratios), default=0)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from concord.derive.names import Names
 from concord.golden import host_math
 from concord.graph.host_operations import ARITHMETIC, Action, HostOperation
 from concord.graph.host_rules import operations
@@ -51,40 +52,35 @@ class Dialect:
     permute: str
 
 
-def partition_lines(
-    partition: Graph, names: dict[str, str], dialect: Dialect, constant: Constant, new: Callable[[str], str]
-) -> list[str]:
-    """Lines that compute the outputs of a host partition.
+def partition_body(partition: Graph, dialect: Dialect, constant: Constant, taken: Collection[str]) -> list[str]:
+    """Body of a function that computes the outputs of a host partition, by name, from ``values`` of its inputs.
 
     Parameters
     ----------
-    names : dict
-        By name of a tensor, its variable ``[samples, ...]``: at first those of the inputs of the partition; the others
-        are added, and outputs have the shapes of samples.
     constant : callable
         Gives the text of a constant of a type, and what it is.
-    new : callable
-        Makes the name of a variable.
+    taken : collection of str
+        Names that no variable has.
     """
-    lines = []
+    variables, names, lines = Names(taken), dict[str, str](), []
     for name in partition.inputs:
-        variable = new(name)
-        lines.append(f"{variable} = {_reshaped(names[name], tuple(partition.shapes[name]))}")
-        names[name] = variable
+        names[name] = variables.new("host", name)
+        lines.append(f"{names[name]} = {_reshaped(f'values[{name!r}]', tuple(partition.shapes[name]))}")
     for operation in operations(partition):
         operands = [
             names[operand] if isinstance(operand, str) else constant(operand, np.float64, "host")
             for operand in operation.operands
         ]
         text = _text(operation, operands, dialect, constant)
-        names[operation.output] = new(operation.output)
+        names[operation.output] = variables.new("host", operation.output)
         lines.append(f"{names[operation.output]} = {text}")
     computed = {name for node in partition.nodes for name in node.outputs}
     for name in partition.outputs:
         text = _reshaped(names[name], tuple(partition.sample_shape(name)))
-        names[name] = new(name)
+        names[name] = variables.new("host", name)
         lines.append(f"{names[name]} = {text}{' + 0.0' if name in computed else ''}")
-    return lines
+    results = ", ".join(f"{name!r}: {names[name]}" for name in partition.outputs)
+    return [*lines, f"return {{{results}}}"]
 
 
 def _reshaped(x: str, shape: tuple[int, ...]) -> str:

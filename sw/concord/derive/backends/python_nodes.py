@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.backends.names import free_name, runs_of_layers
-from concord.derive.backends.node_walk import NodeWalk, weight_of
+from concord.derive.backends.node_walk import EVEN, NodeWalk, weight_of
 from concord.derive.backends.products import ProductPlan, norm
 from concord.derive.backends.python_host_partition import Dialect
 from concord.derive.flags import every
@@ -128,10 +128,9 @@ class PythonNodes(NodeWalk):
         return number(array.item()) if literal else self.keep(array, hint)
 
     def call(
-        self, primitive: str, operands: Sequence[str], output: str | None = None,
-        rounding: Rounding = Rounding.NEAREST_EVEN, **attributes: Any,
-    ) -> str:  # fmt: skip
-        words = [*operands, *(f"{key}={number(value)}" for key, value in attributes.items())]
+        self, primitive: str, operands: Sequence[str], output: str | None = None, rounding: Rounding = EVEN, **args: Any
+    ) -> str:
+        words = [*operands, *(f"{key}={number(value)}" for key, value in args.items())]
         words += ["away=True"] if rounding is Rounding.NEAREST_AWAY else []
         return self._put(output, f"{primitive}({', '.join(words)})")
 

@@ -6,7 +6,7 @@ are in a file .npz beside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.function_texts import flag_text, host_text
 from concord.derive.backends.names import free_name
 from concord.derive.backends.node_facts import singles
-from concord.derive.backends.python_host_partition import Dialect, partition_lines
+from concord.derive.backends.python_host_partition import Dialect, partition_body
 from concord.derive.backends.python_nodes import PythonNodes, layer_functions
 from concord.derive.backends.torch_texts import (
     CLASS,
@@ -27,8 +27,8 @@ from concord.derive.backends.torch_texts import (
     functions,
     own_names,
 )
-from concord.derive.flags import every
 from concord.derive.names import in_ascii, in_docstring
+from concord.graph.ir import Graph
 
 
 def to_torch(model: ir.Model, constants: str) -> tuple[str, bytes]:
@@ -84,47 +84,53 @@ class _Emitter:
         return self._whole(constants, methods, calls)
 
     def _whole(self, constants: str, methods: list[str], calls: list[str]) -> tuple[str, bytes]:
-        model = self.model
-        ends = {model.names[v.name]: self.local(v) for v in model.outputs}
-        variables, front, beside = self._front()
-        heads, host, computed = self._host_partition(ends, beside)
-        if model.group > 1:
-            heads += [f"{self.local(v)} = grouped({self.local(v)}, {model.group})" for v in model.inputs]
-        results = {name: (computed | ends)[name] for name in _results(model, ends)}
-        heads = [*front, f"count = {self.local(model.inputs[0])}.shape[0]", *heads]
-        cut = ".flatten(0, 1)[:count]" if model.group > 1 else ""
-        fixed = [
-            f"{self.local(v)} = {self.local(v)}.expand(count, *{v.shape[model.group > 1 :]!r})"
-            for v in model.outputs
-            if not v.batched
+        model, host, taken = self.model, self.model.host_partition, set(own_names())
+        own = {model.names[v.name]: self.local(v) for v in model.inputs}
+        variables = {name: own.get(name) or free_name(in_ascii(name), taken) for name in model.sources}
+        lines = [f"values = {{{', '.join(f'{name!r}: {variable}' for name, variable in variables.items())}}}"]
+        if model.front is not None:
+            methods.append(_method("host_inputs", ["values"], self._host_part(model.front)))
+            lines.append("values |= self.host_inputs(values)")
+        lines.append(f"count = values[{model.names[model.inputs[0].name]!r}].shape[0]")
+        for name, variable in own.items():
+            x = f"values[{name!r}]"
+            lines.append(f"{variable} = {f'grouped({x}, {model.group})' if model.group > 1 else x}")
+        ends = {model.names[v.name]: self._end(v) for v in model.outputs}
+        lines += [*calls, f"outputs = {{{', '.join(f'{name!r}: {x}' for name, x in ends.items())}}}"]
+        if host is not None:
+            methods.append(_method("host_outputs", ["values"], self._host_part(host)))
+            grids = {name: self.nodes.on_grid(f"values[{name!r}]", grid) for name, grid in model.grids.items()}
+            lines += [f"values[{name!r}] = {text}" for name, text in grids.items()]
+            lines.append("outputs |= self.host_outputs({**outputs, **values})")
+        results = list(dict.fromkeys([*(() if host is None else host.outputs), *ends]))
+        lines.append(f"return {', '.join(map(self._typed, results))},")
+        flags = [] if model.flags is None else ["flags=None"]
+        forward = _method("forward", [*variables.values(), *flags], lines)
+        title, data = in_docstring(model.name), archive(self.nodes.arrays)
+        head = [
+            f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
+            "\nfrom pathlib import Path\n",
+            functions(),
+            *([] if model.host_partition is model.front is None else ["", host_text("torch")]),
+            *([] if model.flags is None else ["", flag_text("torch"), FLAGS.format(model.flags, model.group)]),
+            f"\n\n{reader(data)}\n",
+            f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
+            f"INPUTS = {list(variables)!r}",
+            f"OUTPUTS = {results!r}",
         ]
-        cuts = [f"{self.local(v)} = {self.local(v)}{cut}" for v in model.outputs if v.batched and cut]
-        host = [*cuts, *fixed, *host]
-        forward = _method(
-            "forward",
-            list(variables.values()) + ([] if model.flags is None else ["flags=None"]),
-            [*heads, *calls, *host, f"return {', '.join(self._typed(name, x) for name, x in results.items())},"],
-        )
-        names, title, data = list(results), in_docstring(model.name), archive(self.nodes.arrays)
-        text = "\n".join(
-            [
-                f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
-                "\nfrom pathlib import Path\n",
-                functions(),
-                *([] if model.host_partition is model.front is None else ["", host_text("torch")]),
-                *([] if model.flags is None else ["", flag_text("torch"), FLAGS.format(model.flags, model.group)]),
-                f"\n\n{reader(data)}\n",
-                f"\nCONSTANTS = Path(__file__).with_name({constants!r})",
-                f"INPUTS = {list(variables)!r}",
-                f"OUTPUTS = {names!r}",
-            ]
-        ) + CLASS.format(name=title) + "\n".join([*methods, forward]) + (
-            END if model.flags is None else END_WITH_FLAGS
-        )  # fmt: skip
-        return text, data
+        body = CLASS.format(name=title) + "\n".join([*methods, forward])
+        return "\n".join(head) + body + (END if model.flags is None else END_WITH_FLAGS), data
 
-    def _typed(self, name: str, x: str) -> str:
+    def _end(self, value: ir.Value) -> str:
+        """An output of the NPU for all samples."""
+        x, group = self.local(value), self.model.group
+        if not value.batched:
+            return f"{x}.expand(count, *{value.shape[group > 1 :]!r})"
+        return f"{x}.flatten(0, 1)[:count]" if group > 1 else x
+
+    def _typed(self, name: str) -> str:
         """A result with the type that it has in the model."""
+        x = f"outputs[{name!r}]"
         match self.model.output_types.get(name):
             case None | "float64":
                 return x
@@ -135,58 +141,8 @@ class _Emitter:
             case kind:
                 return f"torch.nan_to_num({x}, nan=0.0).to(torch.{kind})"
 
-    def _front(self) -> tuple[dict[str, str], list[str], dict[str, str]]:
-        """Variables of the inputs that are given by name, lines that compute those of the model from them, and others.
-
-        The others are variables of what the host alone reads, by name.
-        """
-        model = self.model
-        own = {model.names[v.name]: self.local(v) for v in model.inputs}
-        if model.front is None:
-            return own, [], {}
-        taken = self._taken()
-        variables = {name: own.get(name) or free_name(in_ascii(name), taken) for name in model.sources}
-        names = {name: variables[name] for name in model.front.inputs}
-        lines = partition_lines(
-            model.front, names, self.nodes.DIALECT, self.nodes.constant, lambda _: free_name("host", taken)
-        )
-        lines += [f"{own[name]} = {names[name]}" for name in own if name in model.front.outputs]
-        beside = {name: names[name] for name in (*model.front.inputs, *model.front.outputs) if name not in own}
-        return variables, lines, beside
-
-    def _taken(self) -> set[str]:
-        """Names of all values."""
-        taken = {self.local(v) for v in self.model.inputs} | own_names()
-        return taken | {self.local(v) for node in every(self.model.body) for v in node.outputs}
-
-    def _host_partition(
-        self, ends: dict[str, str], beside: dict[str, str]
-    ) -> tuple[list[str], list[str], dict[str, str]]:
-        """Lines in front that keep inputs which the host reads, lines that compute its part, and its outputs."""
-        model, host = self.model, self.model.host_partition
-        if host is None:
-            return [], [], {}
-        inputs = beside | {model.names[v.name]: self.local(v) for v in model.inputs}
-        names, heads = dict(ends), []
-        taken = self._taken()
-
-        def new(_: str) -> str:
-            return free_name("host", taken)
-
-        for name in host.inputs:
-            if name in inputs:
-                names[name] = free_name("source", taken)
-                grid = model.grids.get(name)
-                text = inputs[name] if grid is None else self.nodes.on_grid(inputs[name], grid)
-                heads.append(f"{names[name]} = {text}")
-
-        lines = partition_lines(host, names, self.nodes.DIALECT, self.nodes.constant, new)
-        return heads, lines, {name: names[name] for name in host.outputs if name not in ends}
-
-
-def _results(model: ir.Model, ends: Iterable[str]) -> list[str]:
-    """Names of results: those of the network in its order, then what else the NPU gives to the host's part."""
-    return list(dict.fromkeys([*(model.host_partition.outputs if model.host_partition is not None else ()), *ends]))
+    def _host_part(self, partition: Graph) -> list[str]:
+        return partition_body(partition, self.nodes.DIALECT, self.nodes.constant, own_names())
 
 
 def _method(name: str, parameters: Sequence[str], body: Sequence[str]) -> str:

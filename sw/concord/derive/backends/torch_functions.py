@@ -113,9 +113,14 @@ def grouped(x: Tensor, group: int) -> Tensor:
 
 
 def windows(
-    x: Tensor, shape: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], origin: tuple[int, int],
-    dilation: tuple[int, int], fill: float = 0.0,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    shape: tuple[int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    origin: tuple[int, int],
+    dilation: tuple[int, int],
+    fill: float = 0.0,
+) -> Tensor:
     """Windows ``[batch, *shape, *kernel, ...]`` of a map ``[batch, height, width, ...]``, ``fill`` outside of it."""
     height, width, *rest = x.shape[1:]
     places = [

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import NamedTuple
 
 from concord.derive import ir
 from concord.derive.c.movement import Movement
@@ -32,6 +33,14 @@ _ROUNDING = {Rounding.NEAREST_EVEN: "even", Rounding.NEAREST_AWAY: "away", Round
 _WIDENED = 4
 #: Nodes that are computed element by element, several in one loop.
 _COLUMN = (ir.Elementwise, ir.TableLookup, ir.ToReal, ir.MatMul, ir.ProductOf)
+
+
+class _BlockArrays(NamedTuple):
+    """Arrays of a conversion: of mantissas, of halves and of noise, if there are any."""
+
+    codes: str | None
+    half: str | None
+    noise: str | None
 
 
 class Arithmetic:
@@ -76,7 +85,9 @@ class Arithmetic:
         assert target.block is not None and constant.data is not None
         made = constant_codes(constant.data, target.block)
         assert made is not None
-        for values, kind, name in zip(made, (target.block.kind, "int8"), self.places.codes(target), strict=True):
+        for values, kind, name in zip(
+            made, (target.block.kind, "int8"), self.places.arrays(target, NumberForm.CODES), strict=True
+        ):
             stored = self.places.unit.constant(values, kind, TABLES, target.name, "initial")
             with self.places.lines.loop("k", values.size):
                 self.places.lines.add(f"{name}[k] = {stored}[k];")
@@ -159,7 +170,7 @@ class Arithmetic:
         places, lines, target = self.places, self.places.lines, some.target
         size, row = node.output.shape[-1], self._row(target)
         times = row // size
-        codes, exponents = places.codes(target) if NumberForm.CODES in target.forms else (None, None)
+        codes, exponents = places.arrays(target, NumberForm.CODES) if NumberForm.CODES in target.forms else (None, None)
         half = places.half(target) if NumberForm.HALF in target.forms else None
         saturates = Flag.SATURATED in node.may
         rounded = codes is not None or half is not None or (saturates and node.mode is ExponentMode.STATIC)
@@ -187,12 +198,10 @@ class Arithmetic:
                         lines.add(f"{stored} = (int8_t)e;")
                     if rounded:
                         with lines.loop("k", count):
-                            self._code(node, target, first, row, codes, half, noise)
+                            self._code(node, target, first, row, _BlockArrays(codes, half, noise))
                 block, start = block + number, start + count * number
 
-    def _exponent(
-        self, node: ir.Quantise, target: CArray, count: int, peak: float, first: str, rounded: bool
-    ) -> None:  # fmt: skip
+    def _exponent(self, node: ir.Quantise, target: CArray, count: int, peak: float, first: str, rounded: bool) -> None:
         """Declare the exponent of a block, unless it is there for its flag alone."""
         assert target.block is not None
         text = str(node.exp)
@@ -209,11 +218,9 @@ class Arithmetic:
             text = f"block_exponent({greatest}, {node.form.headroom}, {target.block.least}, {target.block.greatest})"
         self.places.lines.add(f"const int32_t e = {text};")
 
-    def _code(
-        self, node: ir.Quantise, target: CArray, first: str, row: int,
-        codes: str | None, half: str | None, noise: str | None,
-    ) -> None:  # fmt: skip
+    def _code(self, node: ir.Quantise, target: CArray, first: str, row: int, names: _BlockArrays) -> None:
         """The number ``k`` of a block."""
+        codes, half, noise = names
         places, lines, word = self.places, self.places.lines, _ROUNDING[node.rounding]
         at = "k" if first == "0" else f"{first} + k"
         arguments = [f"x[{at}]", "e", str(node.form.q_max)]
@@ -273,7 +280,7 @@ class Arithmetic:
         assert some.matrix is not None and some.runs is not None
         outputs, inputs = node.matrix.shape
         source = self._source_row(some, outputs)
-        codes, exponents = self.places.codes(some.matrix)
+        codes, exponents = self.places.arrays(some.matrix, NumberForm.CODES)
         runs = some.runs
         how = sum_plan(node, runs, source.layout)
         blocks = inputs if source.blocks is None else len(source.blocks.sizes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,3 +59,29 @@ def place(buffers: Iterable[Buffer]) -> int:
         buffer.offset = offset
         placed.append(buffer)
     return max((buffer.offset + buffer.nbytes for buffer in placed), default=0)
+
+
+#: Arrays that buffers are in, with the type of their elements: what has 32 bits is apart, for an array has one type.
+_ARENA, _WIDE = ("arena", "uint16"), ("wide", "int32")
+
+
+def _array_of(buffer: Buffer) -> tuple[str, str]:
+    return _WIDE if buffer.kind == _WIDE[1] else _ARENA
+
+
+def placed_in_arrays(buffers: Collection[Buffer]) -> tuple[int, str]:
+    """Gives every buffer its place; returns the bytes of all arrays, and their definitions."""
+    total, lines = 0, []
+    for name, kind in (_ARENA, _WIDE):
+        size = place(buffer for buffer in buffers if _array_of(buffer) == (name, kind))
+        total += size
+        if size:
+            lines.append(f"static {kind}_t {name}[{size // np.dtype(kind).itemsize}] CONCORD_ARENA;")
+    return total, "\n".join(["/* All buffers. */", *lines] if lines else [])
+
+
+def start_of(buffer: Buffer, kind: str = "") -> str:
+    """A pointer to the first element of a placed buffer, as elements of a type."""
+    name, own = _array_of(buffer)
+    start = f"{name} + {buffer.offset // np.dtype(own).itemsize}"
+    return start if (kind or buffer.kind) == own or own == _WIDE[1] else f"({kind or buffer.kind}_t *)({start})"

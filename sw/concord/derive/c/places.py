@@ -8,20 +8,11 @@ from math import prod
 import numpy as np
 
 from concord.derive.c.memory import Buffer
-from concord.derive.c.storage import CArray, Place
+from concord.derive.c.storage import CArray, NumberForm, Place
 from concord.derive.c.unit import TABLES, CodeLines, Unit
 from concord.derive.c.views import Affine
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_NAN
-
-
-@dataclass(eq=False)
-class _Arrays:
-    """The arrays of a storage, as far as it has any."""
-
-    half: Buffer | None = None
-    codes: Buffer | None = None
-    exponents: Buffer | None = None
 
 
 @dataclass(eq=False)
@@ -95,7 +86,7 @@ class ElementPlaces:
         self.unit, self.local = unit, local
         self.clock = 0
         self.scope, self.position = Scope(), Position()
-        self._arrays: dict[CArray, _Arrays] = {}
+        self._arrays: dict[tuple[CArray, NumberForm], list[Buffer]] = {}
 
     @property
     def lines(self) -> CodeLines:
@@ -114,44 +105,36 @@ class ElementPlaces:
 
     def buffers(self, storage: CArray) -> list[Buffer]:
         """The arrays of a storage."""
-        arrays = self._arrays.get(storage, _Arrays())
-        return [buffer for buffer in (arrays.half, arrays.codes, arrays.exponents) if buffer is not None]
+        return [buffer for form in NumberForm for buffer in self._arrays.get((storage, form), ())]
 
     def half(self, storage: CArray) -> str:
         """The array of binary16 patterns of a storage."""
-        match storage.place:
-            case Place.INPUT:
-                self.scope.inputs[storage] = None
-                return storage.name
-            case Place.OUTPUT:
-                self.scope.outputs[storage] = None
-                return storage.name
-            case Place.CONSTANT:
-                assert storage.data is not None
-                return self.patterns(storage.data, storage.name)
-        arrays = self._arrays.setdefault(storage, _Arrays())
-        if arrays.half is None:
-            word = "row" if storage in self.local else "all"
-            arrays.half = self.unit.buffer("uint16", self._elements(storage), storage.name, word)
-        return self.used(arrays.half)
+        return self.arrays(storage, NumberForm.HALF)[0]
 
-    def codes(self, storage: CArray) -> tuple[str, str]:
-        """The arrays of mantissas and of exponents of a storage."""
-        assert storage.block is not None
-        arrays = self._arrays.setdefault(storage, _Arrays())
-        if arrays.codes is None or arrays.exponents is None:
-            elements = self._elements(storage)
-            blocks = elements // max(1, storage.shape[-1]) * len(storage.block.sizes)
-            arrays.codes = self.unit.buffer(storage.block.kind, elements, storage.name, "codes")
-            arrays.exponents = self.unit.buffer("int8", blocks, storage.name, "exponents")
-        return self.used(arrays.codes), self.used(arrays.exponents)
+    def arrays(self, storage: CArray, form: NumberForm) -> list[str]:
+        """The arrays of a storage in a form: of binary16 patterns, or of mantissas and of exponents."""
+        if form is NumberForm.HALF:
+            match storage.place:
+                case Place.INPUT:
+                    self.scope.inputs[storage] = None
+                    return [storage.name]
+                case Place.OUTPUT:
+                    self.scope.outputs[storage] = None
+                    return [storage.name]
+                case Place.CONSTANT:
+                    assert storage.data is not None
+                    return [self.patterns(storage.data, storage.name)]
+        if (storage, form) not in self._arrays:
+            count, word = (self.position.count, "row") if storage in self.local else (1, "all")
+            self._arrays[storage, form] = [
+                self.unit.buffer(part.kind, part.elements // count, storage.name, part.word or word)
+                for part in storage.parts(form)
+            ]
+        return [self.used(buffer) for buffer in self._arrays[storage, form]]
 
     def patterns(self, bits: np.ndarray, *words: str) -> str:
         """A table of binary16 patterns; any NaN is the canonical one."""
         return self.unit.constant(np.where(binary16.is_nan(bits), BINARY16_NAN, bits), "uint16", TABLES, *words)
-
-    def _elements(self, storage: CArray) -> int:
-        return storage.size // self.position.count if storage in self.local else storage.size
 
     def row(self, storage: CArray, name: str, row: int) -> str:
         """A pointer to the row of a position in an array of a storage, with rows of some elements."""

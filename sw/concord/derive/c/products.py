@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.c.storage import CArray, StoredBlocks, View, moved
-from concord.derive.evaluate import least
+from concord.derive.evaluate import least, units_of
 from concord.derive.flags import accumulator_limit
 from concord.golden import accumulate, binary16
 from concord.spec.formats import BINARY16_FRAC
@@ -17,6 +17,8 @@ from concord.utils.arrays import FloatArray, Ids
 
 #: Bits of the sums in one word and in two, without the sign.
 _NARROW, _WIDE = 62, 126
+#: Exponent of the unit of 0, which is a multiple of any.
+_NO_UNIT = 1 << 20
 #: Bits of the significand of a binary16 number, with its sign, and exponents of its lowest bit.
 HALF_LAYOUT = StoredBlocks(12, (1,), -BINARY16_FRAC, 5)
 
@@ -57,10 +59,8 @@ def block_view(view: View) -> BlockView | None:
     blocks = [layout for layout in layouts if layout is not None]
     if len({layout.kind for layout in blocks}) > 1:
         return None
-    layout = replace(
-        blocks[0], least=min(b.least for b in blocks), greatest=max(b.greatest for b in blocks),
-        mant=max(b.mant for b in blocks),
-    )  # fmt: skip
+    ends = min(b.least for b in blocks), max(b.greatest for b in blocks)
+    layout = StoredBlocks(max(b.mant for b in blocks), blocks[0].sizes, *ends)
     if view.window is not None and view.inner is not None:
         inner = _divided(replace(view.inner, index=view.inner.index.reshape(*view.inner.index.shape[:2], -1)))
         if inner is not None:
@@ -151,10 +151,8 @@ def matrix_runs(sizes: tuple[int, ...], matrix: BlockView | None) -> tuple[Produ
     begins = np.union1d(starts, own_starts)
     block, which = (np.searchsorted(some, begins, side="right") - 1 for some in (starts, own_starts))
     lengths = np.diff(np.append(begins, sum(sizes)))
-    runs = ProductRuns(
-        tuple(lengths.tolist()), tuple(block.tolist()), layout.kind, layout.least, layout.greatest
-    )  # fmt: skip
-    return runs, which
+    numbers = tuple(lengths.tolist()), tuple(block.tolist())
+    return ProductRuns(*numbers, layout.kind, layout.least, layout.greatest), which
 
 
 def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike = ()) -> WeightArrays:
@@ -181,7 +179,7 @@ def weights_of(weight: FloatArray, sizes: tuple[int, ...], cuts: npt.ArrayLike =
 def _mantissas(weight: FloatArray, begins: Ids, bits: int) -> tuple[Ids, Ids] | None:
     """Mantissas below ``2**bits`` and exponents, the greatest that are exact; ``None`` if there are none."""
     whole = np.abs(weight)
-    unit = _units(whole)
+    unit = np.where(whole == 0, _NO_UNIT, units_of(whole))
     exponents = np.minimum.reduceat(unit, begins, axis=1)
     none = exponents == _NO_UNIT
     exponents = np.where(none, 0, exponents)
@@ -191,17 +189,6 @@ def _mantissas(weight: FloatArray, begins: Ids, bits: int) -> tuple[Ids, Ids] | 
     if np.abs(codes).max(initial=0.0) >= 1 << bits or np.abs(exponents).max(initial=0) > 127:
         return None
     return codes.astype(np.int64), exponents
-
-
-_NO_UNIT = 1 << 20
-
-
-def _units(values: FloatArray) -> Ids:
-    """Greatest k for which each number is a multiple of 2**k."""
-    mantissa, exponent = np.frexp(values)
-    digits = np.ldexp(mantissa, 53).astype(np.int64)
-    low = np.frexp((digits & -digits).astype(np.float64))[1] - 1
-    return np.where(values == 0, _NO_UNIT, exponent - 53 + low)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from concord.derive import ir
+from concord.derive.c.file import file_names
 from concord.derive.c.planner import port_names
-from concord.derive.c.source import file_names
 from concord.derive.evaluate import grouped
 from concord.derive.flags import Words, by_layer
 from concord.utils.files import write_text
@@ -86,17 +87,36 @@ def main_text(stem: str, flagged: bool, statics: Sequence[str], reads: Sequence[
     return "\n".join(lines) + "\n"
 
 
-def results_of(program: Path, samples: bytes, runs: int) -> bytes:
-    """Bytes that a program writes for a file of samples; ``ValueError`` if it ends with an error."""
+def results_of(
+    program: Path, columns: Sequence[NDArray[Any]], runs: int, outputs: Mapping[str, tuple[str, int]], places: int
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.uint8]]:
+    """Outputs ``[runs, elements]`` by name, and flags ``[runs, places]``, of a program.
+
+    Parameters
+    ----------
+    program : Path
+    columns : sequence of array
+        Inputs ``[runs, ...]`` in their order, as the program reads them.
+    runs, places : int
+        Number of runs, and of bytes of flags.
+    outputs : mapping of str to pair
+        Type and number of the elements of an output, in the order in which they are written.
+
+    Raises
+    ------
+    ValueError
+        If the program ends with an error.
+    """
     source, target = (program.with_suffix(suffix) for suffix in (".samples", ".results"))
-    source.write_bytes(samples)
-    done = subprocess.run(
-        [program.absolute(), source.name, target.name, str(runs)],
-        cwd=program.parent, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    rows = [np.ascontiguousarray(column).reshape(runs, -1).view(np.uint8) for column in columns]
+    source.write_bytes(np.concatenate([np.zeros((runs, 0), np.uint8), *rows], axis=1).tobytes())
+    command = [str(program.absolute()), source.name, target.name, str(runs)]
+    done = subprocess.run(command, cwd=program.parent, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(done.stderr or f"the program of {program.name} must end without an error")
-    return target.read_bytes()
+    fields: list[Any] = [(f"f{k}", kind, (size,)) for k, (kind, size) in enumerate(outputs.values())]
+    read = np.frombuffer(target.read_bytes(), np.dtype([*fields, ("flags", np.uint8, (places,))]))
+    return {name: read[f"f{k}"] for k, name in enumerate(outputs)}, read["flags"]
 
 
 def model_main(model: ir.Model, stem: str) -> str:
@@ -152,20 +172,15 @@ class CompiledModel:
         runs = -(-count // model.group)
         for value in model.inputs:
             samples = grouped(np.asarray(inputs[model.names[value.name]], dtype=np.float64), model.group)
-            columns.append(samples.reshape(runs, value.size))
-        together = np.concatenate(columns, axis=1) if columns else np.zeros((runs, 0))
-        results = results_of(self._file, together.tobytes(), runs)
+            columns.append(samples)
         places = () if model.flags is None else model.flags.places
-        sizes = [value.size for value in model.outputs]
-        row = np.dtype([("outputs", np.float32, (sum(sizes),)), ("flags", np.uint8, (len(places),))])
-        read = np.frombuffer(results, row)
-        outputs, at = {}, 0
-        for value, size in zip(model.outputs, sizes, strict=True):
+        kinds = {model.names[value.name]: ("float32", value.size) for value in model.outputs}
+        outputs, flags = results_of(self._file, columns, runs, kinds, len(places))
+        for value in model.outputs:
             shape = value.shape[1:] if model.group > 1 else value.shape
-            whole = read["outputs"][:, at : at + size].astype(np.float64).reshape(-1, *shape)
-            outputs[model.names[value.name]] = whole[:count]
-            at += size
-        words = {where: np.repeat(read["flags"][:, k], model.group)[:count] for k, where in enumerate(places)}
+            whole = outputs[model.names[value.name]].astype(np.float64)
+            outputs[model.names[value.name]] = whole.reshape(-1, *shape)[:count]
+        words = {where: np.repeat(flags[:, k], model.group)[:count] for k, where in enumerate(places)}
         return outputs, words
 
     def run_with_flags(

@@ -69,28 +69,18 @@ class StepWriter:
                 lines.lines += body
 
     def _copy(self, copy: ValueCopy) -> None:
-        if NumberForm.HALF in copy.target.forms:
-            self.movement.copy_halves(copy.target, copy.view)
-        if NumberForm.CODES in copy.target.forms:
-            if copy.view.sources[0].data is None:
-                self.movement.copy_codes(copy.target, copy.view)
-            else:
+        for form in copy.target.sorted_forms:
+            if form is NumberForm.CODES and copy.view.sources[0].data is not None:
                 self.arithmetic.initial_codes(copy.target, copy.view.sources[0])
+            else:
+                self.movement.copy(copy.target, copy.view, form)
 
     def _slice(self, copy: SliceCopy) -> None:
-        target, size = copy.target, copy.target.size // copy.count
-        if not copy.into:
-            if NumberForm.HALF in target.forms:
-                self.movement.copy_slice(target, copy.view, copy.count)
-            if NumberForm.CODES in target.forms:
-                self.movement.copy_code_slice(target, copy.view, copy.count)
-            return
-        if NumberForm.HALF in target.forms:
-            self.movement.copy_halves(target, copy.view, f"t * {size}")
-        if NumberForm.CODES in target.forms:
-            assert target.block is not None
-            blocks = size // target.shape[-1] * len(target.block.sizes)
-            self.movement.copy_codes(target, copy.view, f"t * {size}", f"t * {blocks}")
+        for form in copy.target.sorted_forms:
+            if copy.into:
+                self.movement.copy(copy.target, copy.view, form, "t")
+            else:
+                self.movement.copy_slice(copy.target, copy.view, form, copy.count)
 
     def _loop(self, loop: LoopSteps) -> None:
         """Writes a loop: values that its iterations read from before, or from each other, are needed to their end."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from concord.derive import ir
 from concord.derive.evaluate import move
@@ -53,6 +55,14 @@ class StoredBlocks:
         return "int8" if self.mant <= 8 else "int16"
 
 
+class ArrayPart(NamedTuple):
+    """An array of a value: a word for its name, the type of elements without ``_t``, and their number."""
+
+    word: str
+    kind: str
+    elements: int
+
+
 @dataclass(eq=False)
 class CArray:
     """A value with a place of its own.
@@ -87,9 +97,26 @@ class CArray:
     def exponents(self) -> Ids:
         """Numbers of the exponents of all elements."""
         assert self.block is not None
-        rows = self.size // max(1, self.shape[-1])
         own = np.repeat(np.arange(len(self.block.sizes)), self.block.sizes)
-        return np.asarray((np.arange(rows)[:, None] * len(self.block.sizes) + own).reshape(-1))
+        return np.asarray((np.arange(self.rows)[:, None] * len(self.block.sizes) + own).reshape(-1))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows along the last axis."""
+        return self.size // max(1, self.shape[-1])
+
+    @property
+    def sorted_forms(self) -> list[NumberForm]:
+        """Forms that somebody reads, halves first."""
+        return [form for form in NumberForm if form in self.forms]
+
+    def parts(self, form: NumberForm) -> list[ArrayPart]:
+        """Arrays of which the value consists in a form."""
+        if form is NumberForm.HALF:
+            return [ArrayPart("", "uint16", self.size)]
+        assert self.block is not None
+        blocks = self.rows * len(self.block.sizes)
+        return [ArrayPart("codes", self.block.kind, self.size), ArrayPart("exponents", "int8", blocks)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,15 +129,15 @@ class View:
         Their elements are numbered one source after the other.
     index : Ids
         The element at every place; ``-1 - k`` for ``fill[k]``.
-    fill : array
-        binary16 patterns.
+    fill : array of int
+        binary16 patterns, or codes.
     window : MapWindows or None
         If it is, but for its shape, windows of the view ``inner``.
     """
 
     sources: tuple[CArray, ...]
     index: Ids
-    fill: ir.Bits = field(default_factory=lambda: np.zeros(0, np.uint16))
+    fill: npt.NDArray[Any] = field(default_factory=lambda: np.zeros(0, np.uint16))
     window: ir.MapWindows | None = None
     inner: View | None = None
 

@@ -201,10 +201,8 @@ def sum_function(node: ir.MatMul | ir.ProductOf, product: ProductCode, source: S
                 )
                 lines.add(f"total = {product.plus('total', term)};")
     lines.add("return total;")
-    arguments = [
-        f"const {source.stored}_t *restrict x", "const int8_t *restrict e",
-        f"const {weights.kind}_t *restrict w", "const int8_t *restrict f",
-    ]  # fmt: skip
+    kinds = {"x": source.stored, "e": "int8", "w": weights.kind, "f": "int8"}
+    arguments = [f"const {kind}_t *restrict {name}" for name, kind in kinds.items()]
     arguments += ["int64_t offset"] * (how.offset is not None) + ["int32_t *end"] * (how.register is not None)
     head = f"static inline {product.sum_type} {name}(\n    {', '.join(arguments)})\n{{"
     unit.functions.append("\n".join([head, *lines.lines, "}"]))

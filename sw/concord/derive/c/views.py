@@ -106,7 +106,10 @@ def reach(view: View, dims: tuple[int, ...]) -> Access | None:
 
 @dataclass(frozen=True)
 class AffineRun:
-    """Elements ``[*shape]`` at ``to`` that come from ``origin`` of a source, or are all the constant ``fill``."""
+    """Elements ``[*shape]`` at ``to`` that come from ``origin`` of a source, or are all the constant ``fill``.
+
+    ``fill`` is the number of the constant.
+    """
 
     shape: tuple[int, ...]
     to: Affine
@@ -124,11 +127,11 @@ def runs(view: View) -> list[AffineRun] | None:
     apart = np.where(view.index < 0, view.index * _APART, view.index - starts[which] + which * _APART)
     # Every constant is a source of its own.
     places = np.arange(view.index.size).reshape(shape)
-    return _divided(apart.reshape(shape), places, view)
+    return _divided(apart.reshape(shape), places)
 
 
-def _divided(values: Ids, places: Ids, view: View) -> list[AffineRun] | None:
-    run = _run(values, places, view)
+def _divided(values: Ids, places: Ids) -> list[AffineRun] | None:
+    run = _run(values, places)
     if run is not None:
         return [run]
     best: list[AffineRun] | None = None
@@ -139,7 +142,7 @@ def _divided(values: Ids, places: Ids, view: View) -> list[AffineRun] | None:
         made = []
         for first, last in parts:
             at = tuple(slice(first, last) if k == axis else slice(None) for k in range(values.ndim))
-            part = _run(values[at], places[at], view)
+            part = _run(values[at], places[at])
             if part is None:
                 break
             made.append(part)
@@ -165,7 +168,7 @@ def _cut(values: Ids, axis: int) -> list[tuple[int, int]]:
     return parts
 
 
-def _run(values: Ids, places: Ids, view: View) -> AffineRun | None:
+def _run(values: Ids, places: Ids) -> AffineRun | None:
     pattern, to = affine(values), affine(places)
     if pattern is None or to is None:
         return None
@@ -173,6 +176,5 @@ def _run(values: Ids, places: Ids, view: View) -> AffineRun | None:
         return None
     source, offset = divmod(pattern.offset, _APART)
     if source < 0:
-        fill = int(view.fill[-1 - source])
-        return AffineRun(values.shape, to, -1, Affine(0, (0,) * values.ndim), fill)
+        return AffineRun(values.shape, to, -1, Affine(0, (0,) * values.ndim), -1 - source)
     return AffineRun(values.shape, to, source, Affine(offset, pattern.strides))

@@ -14,11 +14,9 @@ statements
     Expressions as text.
 nests, products
     Loops that compute expressions, and those of products with constant weights.
-pools, movement
-    Operations with loops of their own: means in binary32 in some order, and what only moves codes.
 operations
-    Which of these writes an operation.
-source, header
+    Functions of operations.
+source
     The files.
 program
     Compiled with the compiler of this machine, for who compares.

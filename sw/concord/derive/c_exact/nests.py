@@ -9,6 +9,8 @@ from functools import partial
 
 import numpy as np
 
+from concord.derive.c.copies import copy_loops
+from concord.derive.c.storage import View
 from concord.derive.c.views import affine
 from concord.derive.c_exact.functions import ExactFunction
 from concord.derive.c_exact.places import CommonLoops, sum_text, times
@@ -17,7 +19,8 @@ from concord.derive.c_exact.statements import Statements, kind_of
 from concord.derive.c_exact.values import ElementSource, Expression
 from concord.derive.c_exact.windows import WindowAxis, check_windows, open_taps, open_windows, window_axes
 from concord.derive.exact.arrays import WindowPlaces
-from concord.integer.float32 import Integers
+from concord.integer.float32 import Binary32, Integers
+from concord.integer.sum_orders import Step
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -31,7 +34,10 @@ class SumSource(ElementSource):
         What is added up: ``[sums, *elements]``, or codes ``[samples, channels, *sizes]`` of windows, or factors.
     window : WindowPlaces or None
     kind : str
-        ``"sum"``; ``"greatest"`` for the greatest elements, and ``"added up"`` for sums of binary32, one by one.
+        ``"sum"``; ``"greatest"`` for the greatest elements, ``"added up"`` for sums of binary32, one by one, and
+        ``"in order"`` for sums of integers times a scale in binary32.
+    steps : sequence
+        Of a sum in order, one of :mod:`concord.integer.sum_orders`.
     wide : bool
         Whether sums of integers have 64 bits.
     """
@@ -40,7 +46,13 @@ class SumSource(ElementSource):
     rows: Expression
     window: WindowPlaces | None = None
     kind: str = "sum"
+    steps: Sequence[Step] = ()
     wide: bool = False
+
+    @property
+    def one_by_one(self) -> bool:
+        """True if elements are added up as they come."""
+        return len(self.steps) <= 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,10 +77,19 @@ class WindowSource(ElementSource):
     window: WindowPlaces
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MovedSource(ElementSource):
+    """Elements of several arrays, and constants, as a result has them."""
+
+    view: View
+
+
 def store(function: ExactFunction, value: Expression) -> None:
     """Write the loops that compute a value as the result of a function."""
-    sums = next((leaf for leaf in value.leaves() if isinstance(leaf.source, SumSource)), None)
-    if sums is None:
+    sums = next((leaf for leaf in value.leaves() if isinstance(leaf.source, SumSource | MovedSource)), None)
+    if sums is not None and isinstance(sums.source, MovedSource):
+        _store_moved(function, value, sums, sums.source.view)
+    elif sums is None:
         _store_elements(function, value)
     elif isinstance(sums.source, ProductSumSource):
         _store_products(function, value, sums, sums.source)
@@ -101,12 +122,6 @@ def _add(function: ExactFunction, target: str, value: Expression, elements: Mapp
     function.lines.add(*statements.lines, f"{target} = {code};")
 
 
-def _add_to_sum(function: ExactFunction, value: Expression, elements: Mapping[Expression, str]) -> None:
-    statements = Statements(function, elements)
-    code = statements.integer(value)
-    function.lines.add(*statements.lines, f"sum += {code};")
-
-
 def _store_elements(function: ExactFunction, value: Expression) -> None:
     result, leaves = function.result, _varied(value)
     arrays = [*(_numbered(leaf, result.shape) for leaf in leaves), result.places]
@@ -115,6 +130,17 @@ def _store_elements(function: ExactFunction, value: Expression) -> None:
     elements = {leaf: _element(leaf, text) for leaf, text in zip(leaves, texts, strict=False)}
     with function.lines.loops(loops.variables, loops.sizes):
         _add(function, f"y[{texts[-1]}]", value, elements)
+
+
+def _store_moved(function: ExactFunction, value: Expression, moved: Expression, view: View) -> None:
+    """Copies of pieces, or by tables of places; constants are codes of the result."""
+    for loops in copy_loops(view, view.fill, function.result.array.kind, function.unit):
+        target = f"y[{loops.to}]"
+        with function.lines.loops(loops.variables, loops.sizes):
+            if loops.source is None:
+                function.lines.add(f"{target} = {loops.origin};")
+            else:
+                _add(function, target, value, {moved: f"{view.sources[loops.source].name}[{loops.origin}]"})
 
 
 def _kind(source: SumSource) -> str:
@@ -143,8 +169,11 @@ def _store_sums(function: ExactFunction, value: Expression, sums: Expression) ->
             variables = [f"k{k}" for k in range(len(inner.sizes))]
             texts = [text for text, (leaf, _) in zip(starts, taps, strict=False) if leaf in _varied(source.rows)]
             elements = _elements(_varied(source.rows), texts, inner, variables) | _named(source.rows, names)
-            _add_up(function, source, name, (variables, inner.sizes), elements)
-            names[source] = name
+            own_sum = _Accumulation(function, source, name)
+            own_sum.begin()
+            with lines.loops(variables, inner.sizes):
+                own_sum.take(elements)
+            names[source] = own_sum.end()
         places = starts[len(taps) :]
         if not any(along):
             elements = {leaf: _element(leaf, text) for leaf, text in zip(leaves, places, strict=False)}
@@ -161,7 +190,7 @@ def _store_sums(function: ExactFunction, value: Expression, sums: Expression) ->
 
 
 #: Names of variables by the kind of sums.
-_NAMES = {"sum": "sum", "greatest": "greatest", "added up": "total"}
+_NAMES = {"sum": "sum", "greatest": "greatest", "added up": "total", "in order": "numbers"}
 
 
 def _sources(value: Expression) -> list[SumSource]:
@@ -214,22 +243,76 @@ def _hoisted(function: ExactFunction, value: Expression, known: dict[Expression,
     return change(value)
 
 
-def _add_up(
-    function: ExactFunction, source: SumSource, name: str, loops: tuple[Sequence[str], Sequence[int]],
-    elements: Mapping[Expression, str],
-) -> None:  # fmt: skip
-    """Statements that compute a variable of the elements of a row."""
-    lines, statements = function.lines, Statements(function, elements)
-    low = int(np.min(source.rows.low))
-    kind, first = ("binary32", "{0, 0}") if source.rows.real else (f"{_kind(source)}_t", "0")
-    lines.add(f"{kind} {name} = {low if source.kind == 'greatest' else first};")
-    with lines.loops(*loops):
-        if source.rows.real:
-            text = f"{name} = binary32_sum({name}, {statements.number(source.rows)});"
-        else:
-            text = statements.integer(source.rows)
-            text = f"{name} = {text} > {name} ? {text} : {name};" if source.kind == "greatest" else f"{name} += {text};"
-        lines.add(*statements.lines, text)
+class _Accumulation:
+    """The variable that a sum, or the greatest element, is computed in.
+
+    Parameters
+    ----------
+    function : ExactFunction
+    source : SumSource
+    name : str
+        Name of the variable.
+    """
+
+    def __init__(self, function: ExactFunction, source: SumSource, name: str) -> None:
+        self.function, self.source, self.name = function, source, name
+
+    def begin(self) -> None:
+        """Declares the variable."""
+        match self.source.kind:
+            case "in order" if not self.source.one_by_one:
+                count = sum(map(len, self.source.steps[0]))
+                self.function.lines.add(f"int64_t {self.name}[{count}];", "int32_t count = 0;")
+                return
+            case "in order":
+                kind, first = "int64_t", "0"
+            case "added up":
+                kind, first = "binary32", "{0, 0}"
+            case "greatest":
+                kind, first = f"{_kind(self.source)}_t", str(int(np.min(self.source.rows.low)))
+            case _:
+                kind, first = f"{_kind(self.source)}_t", "0"
+        self.function.lines.add(f"{kind} {self.name} = {first};")
+
+    def take(self, elements: Mapping[Expression, str]) -> None:
+        """Adds an element, computed of elements of arrays."""
+        statements, rows, name = Statements(self.function, elements), self.source.rows, self.name
+        match self.source.kind:
+            case "in order":
+                number, scale = rows.parts
+                assert scale.literal is not None
+                step = int(Binary32.of(np.float32(scale.literal)).mantissa)
+                text = f"with_24_bits(INT64_C({step}) * ({statements.integer(number)}))"
+                line = (
+                    f"{name} = with_24_bits({name} + {text});"
+                    if self.source.one_by_one
+                    else f"{name}[count++] = {text};"
+                )
+            case "added up":
+                line = f"{name} = binary32_sum({name}, {statements.number(rows)});"
+            case "greatest":
+                text = statements.integer(rows)
+                line = f"{name} = {text} > {name} ? {text} : {name};"
+            case _:
+                line = f"{name} += {statements.integer(rows)};"
+        self.function.lines.add(*statements.lines, line)
+
+    def end(self) -> str:
+        """Writes what follows the last element; the text of the result."""
+        if self.source.kind != "in order":
+            return self.name
+        total, lines = self.name, self.function.lines
+        for step in () if self.source.one_by_one else self.source.steps:  # no group reads what one before has written
+            table = self.function.table([n for group in step for n in (len(group), *group)], "int32", "order")
+            with lines.block(f"for (int32_t g = 0, at = 0; g < {len(step)}; ++g)"):
+                lines.add(f"int32_t left = {table}[at++];", f"int64_t sum = {self.name}[{table}[at++]];")
+                with lines.block("while (--left > 0)"):
+                    lines.add(f"sum = with_24_bits(sum + {self.name}[{table}[at++]]);")
+                lines.add(f"{self.name}[g] = sum;")
+            total = f"{self.name}[0]"
+        (_, scale) = self.source.rows.parts
+        assert scale.literal is not None
+        return f"binary32_rounded({total}, {int(Binary32.of(np.float32(scale.literal)).exponent)})"
 
 
 def _in_order(sums: Expression, source: SumSource, places: Integers) -> Integers:
@@ -280,11 +363,12 @@ def _store_windows(
                     _add(function, made, value, {sums: made, **elements})
             return
         with lines.loop("c", channels):
-            lines.add(f"{_kind(source)}_t sum = 0;")
+            own_sum = _Accumulation(function, source, _NAMES[source.kind])
+            own_sum.begin()
             with ExitStack() as inner:
                 open_taps(lines, inner, axes, array.array.kind, steps[0])
-                _add_to_sum(function, rows, {_array(rows): origin})
-            _add(function, f"y[{sum_text([place, channel])}]", value, {sums: "sum", **elements})
+                own_sum.take({_array(rows): origin})
+            _add(function, f"y[{sum_text([place, channel])}]", value, {sums: own_sum.end(), **elements})
 
 
 def _of(leaf: Expression) -> Integers:

@@ -1,31 +1,15 @@
-"""Functions that write the operations, by class."""
+"""Operations of a graph as functions of C."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.movement import write_movement
 from concord.derive.c_exact.nests import store
-from concord.derive.c_exact.pools import write_average, write_ordered_mean
 from concord.derive.c_exact.tensors import ExactPlan
 from concord.derive.c_exact.values import Expression, element_of
 from concord.derive.c_exact.writer import CWriter
 from concord.derive.exact.arrays import Array
 from concord.derive.exact.lowering import ArrayLowering
-from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.operations import CodeAverage, CodeMean, CodeMovement
-
-_Writer = Callable[[ExactFunction, Any], None]
-
-
-#: Operations with loops of their own.
-_WRITERS: dict[type, _Writer] = {
-    CodeAverage: write_average,
-    CodeMean: write_ordered_mean,
-    CodeMovement: write_movement,
-}
+from concord.integer.graph import IntegerGraph
 
 
 def check_operations(graph: IntegerGraph) -> None:
@@ -42,24 +26,13 @@ def check_operations(graph: IntegerGraph) -> None:
 
 
 def write_operation(function: ExactFunction, plan: ExactPlan) -> None:
-    """Write the statements of a function: those of its operation, or the loops of its arithmetic on arrays."""
+    """Write the statements of a function: the loops of its operation on arrays."""
     operation = function.operation
-    if type(operation) in _WRITERS and not _is_integer_mean(operation, function.sources[0].shape):
-        _WRITERS[type(operation)](function, operation)
-        return
     shapes = {name: tensor.shape for name, tensor in plan.tensors.items()}
-    sources: list[Array] = [
-        element_of(f"x{k}", tensor.shape, tensor.places, tensor.scheme.low, tensor.scheme.high,
-                   real=plan.graph.is_wide(name))
-        for k, (name, tensor) in enumerate(zip(operation.inputs, function.sources, strict=True))
-    ]  # fmt: skip
+    sources: list[Array] = []
+    for k, (name, tensor) in enumerate(zip(operation.inputs, function.sources, strict=True)):
+        ends = tensor.scheme.low, tensor.scheme.high
+        sources.append(element_of(f"x{k}", tensor.shape, tensor.places, *ends, real=plan.graph.is_wide(name)))
     made = ArrayLowering(CWriter(function), plan.graph, shapes).write(operation, sources)
     assert isinstance(made, Expression)
     store(function, made)
-
-
-def _is_integer_mean(operation: IntegerOperation, shape: tuple[int, ...]) -> bool:
-    """True if an operation is a mean of which an integer kernel adds up the codes of a tensor of that shape."""
-    if isinstance(operation, CodeAverage):
-        return operation.is_mean(shape)
-    return isinstance(operation, CodeMean) and not operation.order

@@ -284,10 +284,8 @@ class ProductWriter:
     def _beside_each_other(self, axis: WindowAxis) -> bool:
         """True if the taps of an axis follow each other in memory."""
         shape = self.shape
-        return (
-            axis.kernel > 1 and axis.dilation == 1 and axis.kernel <= axis.size
-            and (shape.inner_step == 1 or shape.inner == 1) and axis.source_step == shape.inner
-        )  # fmt: skip
+        taps = axis.dilation == 1 and 1 < axis.kernel <= axis.size
+        return taps and axis.source_step == shape.inner and 1 in (shape.inner_step, shape.inner)
 
     def _elements(self, count: int, step: int, terms: Sequence[str]) -> None:
         lines = self.lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.derive.c.file import CFiles, file_names
 from concord.derive.c.program import OPTIMISED, compiled, main_text, results_of
-from concord.derive.c.source import CFiles, file_names
 from concord.derive.c_exact.source import write_exact
 from concord.derive.c_exact.tensors import plan
 from concord.integer.graph import IntegerGraph
@@ -46,8 +45,6 @@ class CompiledGraph:
 
     def __init__(self, graph: IntegerGraph, files: CFiles, program: Path) -> None:
         self.files, self._plan, self._program = files, plan(graph, file_names()), program
-        places = re.search(r"_PLACES (\d+)", files.header)
-        self._places = int(places[1]) if places else 0
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -61,18 +58,11 @@ class CompiledGraph:
         """
         inputs, outputs = self._plan.inputs, self._plan.outputs
         count = len(next(iter(codes.values()))) // next(iter(inputs.values())).shape[0]
-        parts = [
-            np.ascontiguousarray(codes[name], dtype=tensor.array.kind).reshape(count, -1).view(np.uint8)
-            for name, tensor in inputs.items()
-        ]
-        results = results_of(self._program, np.concatenate(parts, axis=1).tobytes(), count)
-        fields: list[Any] = [(f"f{k}", tensor.array.kind, tensor.size) for k, tensor in enumerate(outputs.values())]
-        read = np.frombuffer(results, np.dtype([*fields, ("flags", np.uint8, (self._places,))]))
-        made = {
-            name: read[f"f{k}"].reshape(count * tensor.shape[0], *tensor.shape[1:]) if tensor.shape else read[f"f{k}"]
-            for k, (name, tensor) in enumerate(outputs.items())
-        }
-        return made, read["flags"]
+        columns = [np.asarray(codes[name], dtype=tensor.array.kind) for name, tensor in inputs.items()]
+        kinds = {name: (tensor.array.kind, tensor.size) for name, tensor in outputs.items()}
+        made, flags = results_of(self._program, columns, count, kinds, len(self.files.flag_places))
+        shapes = {name: (-1, *tensor.shape[1:]) for name, tensor in outputs.items()}
+        return {name: values.reshape(shapes[name]) for name, values in made.items()}, flags
 
 
 class ExactProgram(CompiledGraph):
@@ -97,9 +87,14 @@ class ExactProgram(CompiledGraph):
     """
 
     def __init__(
-        self, graph: IntegerGraph, folder: Path, command: Sequence[str], options: Sequence[str] = OPTIMISED, *,
+        self,
+        graph: IntegerGraph,
+        folder: Path,
+        command: Sequence[str],
+        options: Sequence[str] = OPTIMISED,
+        *,
         flags: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         files = write_exact(graph, folder / "net.c", flags)
         write_text(folder / "net_main.c", graph_main(graph, "net", flags))
         super().__init__(graph, files, compiled(folder, "net", graph.name, command, options))

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from concord.derive.c.library import called
-from concord.derive.c.memory import Buffer, place
-from concord.derive.c.source import (
-    LONGEST_WORD,
-    CFiles,
-    check_file_name,
-    file_names,
-    places_text,
-    several_runs,
-    source_head,
-)
+from concord.derive.c.file import CFiles, FileWriter, check_file_name, file_names
+from concord.derive.c.header import HeaderPort, HeaderText
+from concord.derive.c.memory import placed_in_arrays, start_of
 from concord.derive.c.storage import Place
-from concord.derive.c.texts import C_WORDS, comment
-from concord.derive.c.unit import Unit
+from concord.derive.c.texts import comment
+from concord.derive.c.unit import TABLES
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.header import ACC_OVERFLOW, exact_header, run_arguments
 from concord.derive.c_exact.operations import check_operations, write_operation
 from concord.derive.c_exact.tensors import CodeTensor, plan
-from concord.derive.names import Names
 from concord.integer.graph import IntegerGraph
-from concord.utils.files import write_text
+from concord.integer.wide_numbers import WideNumbers
+from concord.spec.formats import FLAG_BITS, Flag
+from concord.transfer import UniformAffine
 
-#: Arrays that buffers are in: codes and rows of windows, and what has 32 bits, for an array has one type.
-_ARENA, _WIDE = "arena", "wide"
+#: The flag that there is.
+_ACC_OVERFLOW = next(name for name in FLAG_BITS if name == Flag.ACC_OVERFLOW.name)
+_ABOUT = """/* {name}: written by `concord derive --to c --exact`.
+ *
+ * Everything is codes, integers that stand for numbers. It needs neither floating point nor a library.
+ * Buffers are static: one run at a time.
+ */"""
+#: Comment on wide numbers.
+_WIDE = """
+/* A wide number is one of binary32 as an integer in the order of the numbers: the bits of its magnitude,
+ * with its sign. The bits of the number are x < 0 ? 0x80000000u - (uint32_t)x : (uint32_t)x. */"""
+_FLAGS = """/* Sticky flags: a byte for every place, to which a run adds bits. The caller clears them. Places are
+ * layers of which an accumulator might have too many bits, or a wide number be beyond binary32. */"""
 
 
 def write_exact(graph: IntegerGraph, path: Path, flags: bool = True, origin: str = "") -> CFiles:
@@ -38,8 +40,7 @@ def write_exact(graph: IntegerGraph, path: Path, flags: bool = True, origin: str
     """
     check_file_name(path)
     made = exact_files(graph, path.stem, flags, origin)
-    write_text(path.with_suffix(".h"), made.header)
-    write_text(path, made.source)
+    made.write(path)
     return made
 
 
@@ -62,104 +63,79 @@ def exact_files(graph: IntegerGraph, stem: str, flags: bool = True, origin: str 
         If an operation has no form in C, or a size is open that is not the number of samples.
     """
     check_operations(graph)
-    return _ExactWriter(graph, stem, flags, origin).files()
+    names = file_names()
+    tensors, file = plan(graph, names), FileWriter(stem, names)
+    written = []
+    for step, operation in enumerate(tensors.steps):
+        sources = [tensors.tensors[name] for name in operation.inputs]
+        written.append(ExactFunction(file.unit, operation, step, sources, tensors.tensors[operation.output]))
+        write_operation(written[-1], tensors)
+    scratch = [buffer for function in written for buffer in function.scratch]
+    ram, arrays = placed_in_arrays([*tensors.buffers, *scratch])
+    places: list[str] = []
+    for function in written:
+        _add_function(file, function, places if flags else None)
+    flag_places = places if flags else None
+    source, rom = file.text(arrays, flag_places, (), ()), file.unit.rom
+    inputs = [_port(name, tensor) for name, tensor in tensors.inputs.items()]
+    outputs = [_port(name, tensor) for name, tensor in tensors.outputs.items()]
+    wide = any(
+        isinstance(tensor.scheme, WideNumbers) for tensor in (*tensors.inputs.values(), *tensors.outputs.values())
+    )
+    header = HeaderText(
+        stem=stem,
+        head=_ABOUT.format(name=comment(graph.name) or "A network"),
+        origin=origin,
+        rom=rom,
+        ram=ram,
+        inputs=inputs,
+        outputs=outputs,
+        numbers="/* A code stands for (code - ZERO) * SCALE. */",
+        run="/* What a run takes, and gives. */" + _WIDE * wide,
+        flag_places=flag_places,
+        flags=_FLAGS,
+        bits={_ACC_OVERFLOW: FLAG_BITS[_ACC_OVERFLOW]},
+    )
+    return CFiles(header.text(), source, ram, sum(rom.values()), tuple(places))
 
 
-class _ExactWriter:
-    """Writes the files of one graph."""
-
-    def __init__(self, graph: IntegerGraph, stem: str, flags: bool, origin: str):
-        self.stem, self.flagged, self.origin = stem, flags, origin
-        names = file_names()
-        self.plan, self.unit = plan(graph, names), Unit(names)
-        self._functions = Names({*C_WORDS, f"{stem}_run", f"{stem}_run_all"}, LONGEST_WORD)
-        self._calls: list[str] = []
-        self._flag_places: list[str] = []
-
-    def files(self) -> CFiles:
-        """Both texts."""
-        functions = [self._written(step) for step in range(len(self.plan.steps))]
-        own = [buffer for function in functions for buffer in function.scratch]
-        narrow = [buffer for buffer in (*self.plan.buffers, *own) if not _is_wide(buffer)]
-        wide = [buffer for buffer in (*self.plan.buffers, *own) if _is_wide(buffer)]
-        sizes = {_ARENA: place(narrow), _WIDE: place(wide)}
-        texts = [self._text(function) for function in functions]
-        body = "\n\n".join([*self.unit.functions, *texts, *self._run()])
-        arrays = {_ARENA: ("uint16", sizes[_ARENA] // 2), _WIDE: ("int32", sizes[_WIDE] // 4)}
-        buffers = [f"static {kind}_t {name}[{count}] CONCORD_ARENA;" for name, (kind, count) in arrays.items() if count]
-        buffer_text = "\n".join(["/* All buffers. */", *buffers]) if buffers else ""
-        ram = sum(sizes.values())
-        parts = [source_head(self.stem), *called(body), *self.unit.constants, buffer_text, body]
-        source = "\n\n".join(part for part in parts if part) + "\n"
-        places = self._flag_places if self.flagged else None
-        text = exact_header(self.plan, self.stem, ram, self.unit.rom, places, self.origin)
-        return CFiles(text, source, ram, sum(self.unit.rom.values()))
-
-    def _written(self, step: int) -> ExactFunction:
-        operation, tensors = self.plan.steps[step], self.plan.tensors
-        sources = [tensors[name] for name in operation.inputs]
-        function = ExactFunction(self.unit, operation, step, sources, tensors[operation.output])
-        write_operation(function, self.plan)
-        return function
-
-    def _text(self, function: ExactFunction) -> str:
-        """The function of an operation; its call is kept."""
-        operation, result = function.operation, function.result
-        name = self._functions.new(self.stem, function.label or "operation")
-        over = any(source.array is result.array or _together(source, result) for source in function.sources)
-        restrict = "" if over else "restrict "
-        arguments = [
-            (f"const {source.array.kind}_t *{restrict}x{k}", self._pointer(source))
-            for k, source in enumerate(function.sources)
-        ]
-        arguments.append((f"{result.array.kind}_t *{restrict}y", self._pointer(result)))
-        if function.overflows and self.flagged:
-            arguments.append(("uint8_t *flags", "flags"))
-        lines = [f"/* {comment(operation.name or type(operation).__name__)}. */"]
-        lines += [f"static void {name}({', '.join(text for text, _ in arguments)})", "{"]
-        for buffer, own in function.scratch.items():
-            lines.append(f"    {buffer.kind}_t *const {own} = {_start(buffer)};")
-        if function.overflows:
-            lines.append("    unsigned raised = 0;")
-        lines += function.lines.lines
-        if function.overflows and self.flagged:
-            number = len(self._flag_places)
-            self._flag_places.append(operation.name or "operation")
-            flag = f"{self.stem.upper()}_{ACC_OVERFLOW}"
-            lines.append(f"    flags[{number}] = (uint8_t)(flags[{number}] | (raised ? {flag} : 0));")
-        elif function.overflows:
-            lines.append("    (void)raised;")
-        self._calls.append(f"{name}({', '.join(text for _, text in arguments)});")
-        return "\n".join([*lines, "}"])
-
-    def _pointer(self, tensor: CodeTensor) -> str:
-        """An expression in the function that calls all others."""
-        array = tensor.array
-        match array.place:
-            case Place.INPUT:
-                return f"inputs->{array.name}"
-            case Place.OUTPUT:
-                return f"outputs->{array.name}"
-            case Place.CONSTANT:
-                assert array.data is not None
-                return self.unit.constant(array.data, array.kind, "CONCORD_TABLES", array.name, "codes")
-        assert array.buffer is not None
-        return _start(array.buffer, array.kind)
-
-    def _run(self) -> list[str]:
-        """The functions that call all others, and names of places."""
-        calls = " ".join(self._calls)
-        arguments = run_arguments(self.stem, self.flagged)
-        words = ["inputs", "outputs", *["flags"] * self.flagged]
-        lines = [f"void {self.stem}_run({arguments})", "{"]
-        lines += [f"    (void){word};" for word in words if not re.search(rf"\b{word}\b", calls)]
-        lines += [*(f"    {call}" for call in self._calls), "}"]
-        texts = ["\n".join(lines), several_runs(self.stem, arguments, self.flagged)]
-        return [places_text(self.stem, self._flag_places), *texts] if self.flagged else texts
+def _add_function(file: FileWriter, function: ExactFunction, places: list[str] | None) -> None:
+    """Adds the function of an operation, and the place of its flags."""
+    operation, result = function.operation, function.result
+    over = any(source.array is result.array or _together(source, result) for source in function.sources)
+    restrict = "" if over else "restrict "
+    parameters = {
+        f"const {source.array.kind}_t *{restrict}x{k}": _pointer(file, source)
+        for k, source in enumerate(function.sources)
+    }
+    parameters[f"{result.array.kind}_t *{restrict}y"] = _pointer(file, result)
+    lines = [f"    {buffer.kind}_t *const {own} = {start_of(buffer)};" for buffer, own in function.scratch.items()]
+    if function.overflows:
+        lines.append("    unsigned raised = 0;")
+    lines += function.lines.lines
+    if function.overflows and places is not None:
+        parameters["uint8_t *flags"] = "flags"
+        number, flag = len(places), f"{file.stem.upper()}_{_ACC_OVERFLOW}"
+        places.append(operation.name or "operation")
+        lines.append(f"    flags[{number}] = (uint8_t)(flags[{number}] | (raised ? {flag} : 0));")
+    elif function.overflows:
+        lines.append("    (void)raised;")
+    file.add(function.label or "operation", f"{operation.name or type(operation).__name__}.", parameters, lines)
 
 
-def _is_wide(buffer: Buffer) -> bool:
-    return buffer.kind == "int32"
+def _pointer(file: FileWriter, tensor: CodeTensor) -> str:
+    """An expression in the function that calls all others."""
+    array = tensor.array
+    match array.place:
+        case Place.INPUT:
+            return f"inputs->{array.name}"
+        case Place.OUTPUT:
+            return f"outputs->{array.name}"
+        case Place.CONSTANT:
+            assert array.data is not None
+            return file.unit.constant(array.data, array.kind, TABLES, array.name, "codes")
+    assert array.buffer is not None
+    return start_of(array.buffer, array.kind)
 
 
 def _together(source: CodeTensor, result: CodeTensor) -> bool:
@@ -167,10 +143,11 @@ def _together(source: CodeTensor, result: CodeTensor) -> bool:
     return source.array.buffer is not None and source.array.buffer is result.array.buffer
 
 
-def _start(buffer: Buffer, kind: str = "") -> str:
-    """A pointer to a buffer, for codes of a type."""
-    kind = kind or buffer.kind
-    if _is_wide(buffer):
-        return f"{_WIDE} + {buffer.offset // 4}"
-    start = f"{_ARENA} + {buffer.offset // 2}"
-    return start if kind == "uint16" else f"({kind}_t *)({start})"
+def _port(name: str, tensor: CodeTensor) -> HeaderPort:
+    """An input or output; wide numbers have neither scale nor zero point."""
+    array, scheme = tensor.array, tensor.scheme
+    if not isinstance(scheme, UniformAffine):
+        return HeaderPort(name, array.name, array.kind, tensor.shape, "wide numbers")
+    meaning = f"(code - {scheme.zero}) * {float(scheme.scale):.9g}"
+    numbers = {"SCALE": repr(float(scheme.scale)), "ZERO": scheme.zero}
+    return HeaderPort(name, array.name, array.kind, tensor.shape, meaning, numbers)

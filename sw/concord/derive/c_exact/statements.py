@@ -143,7 +143,9 @@ class Statements:
     def number(self, value: Expression) -> str:
         """A number of the type ``binary32``."""
         if value.source is not None and value.source.constant is not None:
-            numbers = Binary32.of(value.source.constant)
+            whole = value.source.constant.astype(np.int64)
+            same = (whole == value.source.constant).all()
+            numbers = Binary32.of_integers(whole) if same else Binary32.of(value.source.constant)
             if value.literal is not None:
                 return binary32_literal(numbers[0])
             mantissa, exponent = (
@@ -159,7 +161,7 @@ class Statements:
             return self._elements[value]
         if value.head == "[]" and np.min(value.low) >= 0:
             return f"binary32_of_bits((uint32_t){self.integer(value)})"
-        if value.head in ("finite", "[]", "-") or value.source is not None:
+        if value.head in ("finite", "[]", "-", "limited") or value.source is not None:
             return f"wide_number({self._wide(value)})"
         if not value.parts:
             return value.extra[0]
@@ -193,6 +195,8 @@ class Statements:
                 return self.integer(value)
             case Expression(head="-", parts=(part,)):
                 return f"-{self._wide(part)}"
+            case Expression(head="limited", parts=(part,)):
+                return f"limited({', '.join([self._wide(part), *value.extra])})"
         self._function.overflows = True
         if value.head == SCALED:
             number, *scales = value.parts

@@ -36,9 +36,20 @@ from concord.transfer import UniformAffine
 
 #: Operations that compute each element from those at its place.
 POINTWISE = (
-    CodeTable, CodePairTable, CodeSum, CodeFloats, CodeProduct, FixedPointSum, FixedPointProduct, NumbersOfCodes,
-    CodesOfNumbers, TabledNumbers, WideSum, WideDifference, WideProduct,
-)  # fmt: skip
+    CodeTable,
+    CodePairTable,
+    CodeSum,
+    CodeFloats,
+    CodeProduct,
+    FixedPointSum,
+    FixedPointProduct,
+    NumbersOfCodes,
+    CodesOfNumbers,
+    TabledNumbers,
+    WideSum,
+    WideDifference,
+    WideProduct,
+)
 
 
 @dataclass(eq=False)

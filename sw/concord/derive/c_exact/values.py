@@ -130,7 +130,10 @@ def constant_of(values: NDArray[Any], hint: str, *, real: bool = False) -> Expre
         return Expression(
             hint, real, (), end, end, source=ElementSource(constant=flat[:1]), places=np.zeros((), np.int64)
         )
-    bounds = 0 if real else values.astype(object)
+    for axis in range(values.ndim):  # what does not vary along an axis is there once
+        first = values.take([0], axis)
+        values = first if (values == first).all() else values
+    flat, bounds = values.reshape(-1), 0 if real else values.astype(object)
     return Expression(
         hint, real, values.shape, bounds, bounds, source=ElementSource(constant=flat), places=_numbers(values.shape)
     )

@@ -71,11 +71,8 @@ def window_axes(
     source_steps, result_steps : sequences of int
         Elements of memory between neighbours along each axis.
     """
-    parts = zip(
-        counts[2:], shape[2:], window.kernel, window.strides, window.dilations, window.pads[: len(window.kernel)],
-        source_steps[2:], result_steps[2:], strict=True,
-    )  # fmt: skip
-    return [WindowAxis(*part) for part in parts]
+    sizes = counts[2:], shape[2:], window.kernel, window.strides, window.dilations, window.pads[: len(window.kernel)]
+    return [WindowAxis(*part) for part in zip(*sizes, source_steps[2:], result_steps[2:], strict=True)]
 
 
 def check_windows(axes: Sequence[WindowAxis], name: str) -> None:

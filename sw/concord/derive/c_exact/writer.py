@@ -10,19 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.derive.c.storage import CArray, View
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.nests import ProductSumSource, SumSource, WindowSource
+from concord.derive.c_exact.nests import MovedSource, ProductSumSource, SumSource, WindowSource
 from concord.derive.c_exact.rounding import CodeRounding, binary32_literal
 from concord.derive.c_exact.statements import NUMBER, SCALED, kind_of, power_of_two
+from concord.derive.c_exact.tensors import move_places
 from concord.derive.c_exact.values import Expression, constant_of
-from concord.derive.exact.arrays import ArrayWriter, WindowPlaces
-from concord.integer.exact_sums import EXACT_UP_TO
+from concord.derive.exact.arrays import ArrayWriter, Shapes, WindowPlaces
 from concord.integer.float32 import Binary32, Integers
+from concord.integer.operations import CodeMovement
 from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS
+from concord.integer.sum_orders import Step
 from concord.integer.tflite.fixed_point import LEAST, MOST
 from concord.integer.tflite.operations import LEAST_16, MOST_16, POWERS_16, RECIPROCALS_16, InterpolatedSoftmax
 from concord.integer.wide import integers_of
 from concord.spec.widths import limits
+from concord.sums.exact import EXACT_UP_TO
 
 
 def _bounds(*ends: Any) -> tuple[Any, Any]:
@@ -164,9 +168,6 @@ class CWriter(ArrayWriter):
         parts = (self.integers(factor, "multipliers"), self.integers(down, "shifts"))
         return self._call("rounded_product", [a, *parts], (-most, most), wide=True)
 
-    def quotient(self, a: Any, b: Any) -> Expression:
-        raise NotImplementedError
-
     def nearest_quotient(self, a: Any, count: Integers) -> Expression:
         divisor = self.integers(count, "counts")
         most = a.magnitude // max(1, int(np.min(count))) + 1
@@ -183,7 +184,8 @@ class CWriter(ArrayWriter):
         return self._call("limited", [a], (low, high), str(low), str(high))
 
     def limited_numbers(self, a: Any, low: float, high: float) -> Expression:
-        raise NotImplementedError
+        ends = integers_of(np.array([low, high], np.float32)).tolist()
+        return replace(self._real("limited", a), extra=tuple(map(str, ends)))
 
     def finite(self, a: Any) -> Expression:
         return self._real("finite", a)
@@ -254,6 +256,16 @@ class CWriter(ArrayWriter):
     def added_up(self, a: Any) -> Expression:
         return replace(self._of_rows(a, "added up"), head=NUMBER)
 
+    def summed(self, a: Any, rows: tuple[int, int], steps: Sequence[Step]) -> Expression:
+        number, scale = a.parts
+        own = SumSource(
+            shape=a.shape[:-1], rows=a.moved(_numbers(a.shape).reshape(-1, rows[1])), kind="in order", steps=steps
+        )
+        if isinstance(number.source, WindowSource):
+            rows_of_windows = self._real(SCALED, number.source.rows, scale)
+            own = replace(own, rows=rows_of_windows, window=number.source.window)
+        return Expression("", True, own.shape, head=NUMBER, source=own, places=_numbers(own.shape))
+
     def greatest(self, a: Any) -> Expression:
         return self._of_rows(a, "greatest")
 
@@ -302,11 +314,14 @@ class CWriter(ArrayWriter):
     def transpose(self, a: Any, axes: Sequence[int]) -> Expression:
         return _moved(a, _numbers(a.shape).transpose(*axes))
 
-    def concatenate(self, parts: Sequence[Any], axis: int) -> Expression:
-        raise NotImplementedError
-
-    def take(self, a: Any, index: Integers, hint: str) -> Expression:
-        raise NotImplementedError
+    def moved(self, operation: CodeMovement, parts: Sequence[Any], shapes: Shapes) -> Expression:
+        function = self._function
+        tensors = dict(zip(operation.inputs, function.sources, strict=True)) | {operation.output: function.result}
+        places, constants = move_places(operation, tensors)
+        sources = tuple(CArray(f"x{k}", source.stored) for k, source in enumerate(function.sources))
+        source = MovedSource(view=View(sources, places, constants))
+        low, high = (end(np.min(part.low) if end is min else np.max(part.high) for part in parts) for end in (min, max))
+        return Expression("", parts[0].real, function.result.shape, low, high, source=source)
 
     def for_one_sample(self, single: Any, several: Any) -> Any:
         return single
@@ -323,9 +338,8 @@ def _numbers(shape: tuple[int, ...]) -> Integers:
 
 def _places(sizes: tuple[int, ...], window: WindowPlaces) -> tuple[int, ...]:
     """Number of windows along each axis."""
-    rank = len(window.kernel)
-    return tuple(
-        (size + window.pads[k] + window.pads[k + rank] - (window.kernel[k] - 1) * window.dilations[k] - 1)
-        // window.strides[k] + 1
-        for k, size in enumerate(sizes)
-    )  # fmt: skip
+    rank, counts = len(window.kernel), []
+    for k, size in enumerate(sizes):
+        last = size + window.pads[k] + window.pads[k + rank] - (window.kernel[k] - 1) * window.dilations[k] - 1
+        counts.append(last // window.strides[k] + 1)
+    return tuple(counts)

@@ -1,7 +1,7 @@
 """Software that executes a quantised network on its codes, as :mod:`concord.integer` does.
 
-arrays
-    The operations on arrays that a library must have.
+arrays, library
+    The operations on arrays that a writer must have, and those that it needs only of a library.
 requantise
     Codes of accumulators by every rule, made of these.
 lowering, fixed_point, npu_codes

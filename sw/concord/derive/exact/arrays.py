@@ -7,7 +7,7 @@ numbers is one that IEEE 754 rounds once, so all libraries give the same bits.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.npu.operations import WindowSums
-from concord.integer.operations import CodeAverage, CodeWindows
+from concord.integer.operations import CodeAverage, CodeMovement, CodeWindows
 from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS
+from concord.integer.sum_orders import Step
 from concord.integer.tflite.fixed_point import (
     LEAST,
     MOST,
@@ -31,6 +32,8 @@ from concord.integer.tflite.operations import MOST_16, RECIPROCALS_16, Interpola
 from concord.integer.weighted_sums import IntegerConvolution
 from concord.spec.widths import limits, needed_width
 
+#: Shapes of tensors by their names.
+Shapes = Mapping[str, tuple[int, ...]]
 #: Bits by which an integer is moved down until only its sign is left.
 _SIGN = 62
 
@@ -132,10 +135,6 @@ class ArrayWriter(ABC):
         """``floor(a / 2**bits)`` of integers below 2**62 in magnitude, by 0 to 62 bits, or an array of those."""
 
     @abstractmethod
-    def quotient(self, a: Array, b: Array) -> Array:
-        """``floor(a / b)`` of integers that are not negative, by positive ones."""
-
-    @abstractmethod
     def limited(self, a: Array, low: int, high: int) -> Array:
         """Integers limited to ``low`` .. ``high``."""
 
@@ -174,11 +173,9 @@ class ArrayWriter(ABC):
         """-1 for a negative integer, else 0."""
         return self.shifted_right(a, _SIGN)
 
+    @abstractmethod
     def nearest_quotient(self, a: Array, count: Integers) -> Array:
         """``a / count`` of integers, by positive ones, halves away from zero."""
-        sign = self.add(self.multiply(self.sign(a), self.integers(2, "two")), self.integers(1, "one"))
-        size = self.add(self.multiply(a, sign), self.integers(count // 2, "half"))
-        return self.multiply(self.quotient(size, self.integers(count, "count")), sign)
 
     def shifted_to_even(self, a: Array, bits: int) -> Array:
         """``a / 2**bits``, halves to the even integer."""
@@ -248,11 +245,9 @@ class ArrayWriter(ABC):
         shares = interpolated(RECIPROCALS_16, np.minimum(places - (3 << 15), MOST_16))
         return self.look_up(shares, mantissa, int(places[0]), "reciprocals")
 
+    @abstractmethod
     def divided_by_power(self, a: Array, bits: Array, more: int) -> Array:
         """``a / 2**(bits + more)`` of integers that are not negative, halves up; ``bits`` is 1 to 31."""
-        down = np.int64(1) << np.maximum(np.arange(32) + more, 0)
-        half = self.look_up(down >> 1, bits, 0, "halves")
-        return self.quotient(self.add(a, half), self.look_up(down, bits, 0, "units"))
 
     def fused_sum(
         self, parts: tuple[Array, Array], ratios: tuple[np.float32, np.float32], offset: Binary32, name: str
@@ -295,6 +290,10 @@ class ArrayWriter(ABC):
         """Sums of numbers along the last axis, in its order, each step rounded; the axis stays with size 1."""
 
     @abstractmethod
+    def summed(self, a: Array, rows: tuple[int, int], steps: Sequence[Step]) -> Array:
+        """Sums of so many rows of so many numbers each, in an order of :mod:`concord.integer.sum_orders`."""
+
+    @abstractmethod
     def greatest(self, a: Array) -> Array:
         """The greatest integer along the last axis, which stays with size 1."""
 
@@ -315,12 +314,14 @@ class ArrayWriter(ABC):
         """Axes in another order, the samples in front."""
 
     @abstractmethod
-    def concatenate(self, parts: Sequence[Array], axis: int) -> Array:
-        """Arrays side by side."""
+    def moved(self, operation: CodeMovement, parts: list[Array], shapes: Shapes) -> Array:
+        """What a movement makes of arrays; ``shapes`` are those of its operands and its result, with one sample.
 
-    @abstractmethod
-    def take(self, a: Array, index: Integers, hint: str) -> Array:
-        """Elements of each sample of ``[samples, elements]`` by constant indices of one dimension."""
+        Raises
+        ------
+        ValueError
+            If samples mix, and files take any number of them.
+        """
 
     @abstractmethod
     def for_one_sample(self, single: Array, several: Array) -> Array:

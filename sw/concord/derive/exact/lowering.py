@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import singledispatchmethod
 from math import prod
 
@@ -16,7 +15,6 @@ from concord.derive.exact.parts import LoweringParts
 from concord.derive.exact.requantise import codes_of_sums
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation
-from concord.integer.moves import ConcatMove, PadMove, TransposeMove
 from concord.integer.operations import (
     CodeAverage,
     CodeConstant,
@@ -146,31 +144,12 @@ class ArrayLowering(LoweringParts):
         """Codes of means in binary32, of integers of so many rows with so many elements each."""
         writer = self.writer
         numbers = writer.multiply(writer.to_numbers(offsets), writer.numbers(operation.scale, "scale"))
-        total = writer.reshape(self._summed(operation, numbers, rows), self.shapes[operation.output][1:])
+        order = SUM_ORDERS[operation.order or "one by one"](rows[1])
+        total = writer.reshape(writer.summed(numbers, rows, order), self.shapes[operation.output][1:])
         steps = writer.divide(total, writer.numbers(counts, "count"))
         steps = writer.divide(steps, writer.numbers(operation.target_scale, "target_scale"))
         rest = operation.target_zero_point - in_front
         return writer.to_codes(self._plus_zero(steps, in_front), rest, operation.low, operation.high)
-
-    def _summed(self, operation: CodeMean, numbers: Array, rows: tuple[int, int]) -> Array:
-        """Sums of rows in the order of an operation."""
-        writer, (count, size), (first, *rest) = self.writer, rows, SUM_ORDERS[operation.order or "one by one"](rows[1])
-        if not rest and len(first) == 1:
-            return writer.added_up(numbers)
-        places = np.arange(size)
-        for step in (first, *rest):
-            parts, made = [], []
-            for length in sorted({len(group) for group in step}):
-                alike = [k for k, group in enumerate(step) if len(group) == length]
-                within = places[np.array([step[k] for k in alike])]
-                index = np.arange(count)[:, None, None] * size + within
-                flat = writer.take(writer.reshape(numbers, (count * size,)), index.reshape(-1), "order")
-                part = writer.reshape(flat, (count, len(alike), length))
-                parts.append(writer.reshape(writer.added_up(part), (count, len(alike))))
-                made += alike
-            numbers = parts[0] if len(parts) == 1 else writer.concatenate(parts, 2)
-            places, size = np.argsort(made), len(made)
-        return numbers
 
     @_lowered.register
     def _(self, operation: CodeSoftmax, codes: list[Array]) -> Array:
@@ -312,41 +291,7 @@ class ArrayLowering(LoweringParts):
 
     @_lowered.register
     def _(self, operation: CodeMovement, codes: list[Array]) -> Array:
-        return self.within(operation, self._moved(operation, codes))
-
-    def _moved(self, operation: CodeMovement, codes: list[Array]) -> Array:
-        shapes, target = [self.shapes[name] for name in operation.inputs], self.shapes[operation.output]
-        move = operation.move
-        if isinstance(move, ConcatMove) and move.axis % len(target):
-            return self.writer.concatenate(codes, move.axis % len(target))
-        if isinstance(move, PadMove):
-            return self._padded(move, codes[0], shapes[0], target)
-        index = sample_index(operation, shapes)
-        if np.array_equal(index.reshape(-1), np.arange(prod(shapes[0]))):
-            return codes[0] if shapes[0] == target else self._reshaped(codes[0], shapes[0], target)
-        if isinstance(move, TransposeMove):
-            return self.writer.transpose(codes[0], move.axes or range(len(target) - 1, -1, -1))
-        flat = self._reshaped(codes[0], shapes[0], (1, prod(shapes[0])))
-        taken = self.writer.take(flat, index.reshape(-1), "index")
-        return self._reshaped(taken, (1, index.size), target)
-
-    def _reshaped(self, codes: Array, shape: tuple[int, ...], target: tuple[int, ...]) -> Array:
-        """Another shape, in which a sample may have another number of elements along the first axis."""
-        if shape[:1] == target[:1]:
-            return self.writer.reshape(codes, target[1:])
-        return self.writer.regroup(codes, target[1:])
-
-    def _padded(self, move: PadMove, codes: Array, shape: tuple[int, ...], target: tuple[int, ...]) -> Array:
-        """Codes by index, of which those of the padding are multiplied by 0; the code of it is added to them."""
-        writer, places = self.writer, replace(move, value=-1).apply(np.arange(prod(shape)).reshape(shape)).reshape(-1)
-        flat = self._reshaped(codes, shape, (1, prod(shape)))
-        values = np.where(places < 0, move.value, 0)
-        if codes.real:
-            inside, outside = writer.numbers(places >= 0, "inside"), writer.numbers(numbers_of(values), "outside")
-        else:
-            inside, outside = writer.integers(places >= 0, "inside"), writer.integers(values, "outside")
-        kept = writer.multiply(writer.take(flat, np.maximum(places, 0), "index"), inside)
-        return self._reshaped(writer.add(kept, outside), (1, prod(target)), target)
+        return self.within(operation, self.writer.moved(operation, codes, self.shapes))
 
 
 def _within_binary32(powers: NDArray[np.float32], factor: np.float32) -> NDArray[np.float32]:
@@ -355,26 +300,3 @@ def _within_binary32(powers: NDArray[np.float32], factor: np.float32) -> NDArray
     while most > float(np.finfo(np.float32).max):
         powers, most = powers / np.float32(2), most / 2
     return powers
-
-
-def sample_index(operation: CodeMovement, shapes: list[tuple[int, ...]]) -> Integers:
-    """Number of the element of its sample that each element of the result is; both may have several rows of a sample.
-
-    Raises
-    ------
-    ValueError
-        If there are several operands, or samples mix.
-    """
-    if len(shapes) != 1:
-        raise ValueError(f"{operation.name} must move the codes of one tensor, or put tensors side by side")
-    (first, *rest), size = shapes[0], prod(shapes[0])
-    alone = operation.move.apply(np.arange(size).reshape(shapes[0]))
-    try:
-        two = operation.move.apply(np.arange(2 * size).reshape(2 * first, *rest))
-    except ValueError:  # a shape with a fixed number of samples
-        two = alone
-    if two.shape != (2 * len(alone), *alone.shape[1:]) or not np.array_equal(
-        two, np.concatenate([alone, alone + size])
-    ):
-        raise ValueError(f"{operation.name} must leave every sample by itself, and does not")
-    return np.asarray(alone)

@@ -19,6 +19,7 @@ from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.exact.onnx_writer import OnnxWriter
 from concord.integer.network import IntegerNetwork
 from concord.spec.formats import Rounding
+from concord.transfer import UniformAffine
 from concord.utils.files import write_bytes
 
 
@@ -43,40 +44,38 @@ def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
     arrays = OnnxWriter(writer)
     lowering = ArrayLowering(arrays, graph, shapes)
     values: dict[str, Array] = {}
-    layers = []
     for name, tensor in graph.inputs.items():
-        begin = len(writer.nodes)
-        if graph.is_wide(tensor):
-            values[tensor] = Array(name, real=True)
-            continue
-        scheme = graph.scheme(tensor)
-        steps = arrays.divide(Array(name, real=True), arrays.numbers(scheme.scale, "scale"))
-        if scheme.rounding is Rounding.NEAREST_AWAY:
-            doubles = Array(writer.node("Cast", [steps.text], to=onnx.TensorProto.DOUBLE))
-            values[tensor] = arrays.codes_of_doubles(doubles, scheme.zero, scheme.low, scheme.high)
-        else:
-            values[tensor] = arrays.to_codes(steps, scheme.zero, scheme.low, scheme.high)
-        layers.append((f"codes of {name}", begin, len(writer.nodes)))
+        values[tensor] = Array(name, real=True)
+        if not graph.is_wide(tensor):
+            with writer.layer(f"codes of {name}"):
+                values[tensor] = _codes(arrays, values[tensor], graph.scheme(tensor))
     for operation in graph.operations:
-        begin = len(writer.nodes)
-        values[operation.output] = lowering.write(operation, [values[name] for name in operation.inputs])
-        layers.append((operation.name or operation.output, begin, len(writer.nodes)))
-    begin, kinds = len(writer.nodes), {}
-    for name, tensor in graph.outputs.items():
-        kinds[name] = helper.np_dtype_to_tensor_dtype(np.dtype(graph.schemes[tensor].dtype))
-        writer.node("Cast", [values[tensor].text], name, to=kinds[name])
-    layers.append(("outputs", begin, len(writer.nodes)))
+        with writer.layer(operation.name or operation.output):
+            values[operation.output] = lowering.write(operation, [values[name] for name in operation.inputs])
+    dtypes = {name: np.dtype(graph.schemes[tensor].dtype) for name, tensor in graph.outputs.items()}
+    kinds = {name: helper.np_dtype_to_tensor_dtype(dtype) for name, dtype in dtypes.items()}
+    with writer.layer("outputs"):
+        for name, tensor in graph.outputs.items():
+            writer.node("Cast", [values[tensor].text], name, to=kinds[name])
     proto = writer.model(
         graph.name,
         [_port(name, onnx.TensorProto.FLOAT, shapes[tensor]) for name, tensor in graph.inputs.items()],
         [_port(name, kinds[name], shapes[tensor]) for name, tensor in graph.outputs.items()],
-        [layer for layer in layers if layer[1] < layer[2]],
     )
     schemes = {name: graph.scheme(tensor) for name, tensor in graph.outputs.items() if not graph.is_wide(tensor)}
     facts = {name: {"scale": float(scheme.scale), "zero_point": scheme.zero} for name, scheme in schemes.items()}
     helper.set_model_props(proto, {"codes": json.dumps(facts)})
     onnx.checker.check_model(proto)
     return proto
+
+
+def _codes(arrays: OnnxWriter, x: Array, scheme: UniformAffine) -> Array:
+    """Codes of an input."""
+    steps = arrays.divide(x, arrays.numbers(scheme.scale, "scale"))
+    if scheme.rounding is not Rounding.NEAREST_AWAY:
+        return arrays.to_codes(steps, scheme.zero, scheme.low, scheme.high)
+    doubles = Array(arrays.writer.node("Cast", [steps.text], to=onnx.TensorProto.DOUBLE))
+    return arrays.codes_of_doubles(doubles, scheme.zero, scheme.low, scheme.high)
 
 
 def _port(name: str, kind: int, shape: tuple[int, ...]) -> onnx.ValueInfoProto:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from concord.derive.backends.onnx_writer import Writer
-from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.derive.exact.arrays import Array, WindowPlaces
+from concord.derive.exact.library import LibraryWriter
 from concord.integer.float32 import MANTISSA_BITS, Integers
 from concord.integer.requantise import ACCUMULATOR_BITS
 from concord.sums.exact import EXACT_UP_TO
@@ -25,7 +26,7 @@ from concord.sums.reach import sum_bound
 _MOST_BITS = 17
 
 
-class OnnxWriter(ArrayWriter):
+class OnnxWriter(LibraryWriter):
     """Adds nodes to a :class:`~concord.derive.backends.onnx_writer.Writer`."""
 
     def __init__(self, writer: Writer) -> None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from concord.derive.backends.constants_file import archive, reader, write_both
 from concord.derive.backends.function_texts import defined, library_text
-from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
+from concord.derive.exact.arrays import Array, WindowPlaces
+from concord.derive.exact.library import LibraryWriter
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.names import Names, in_docstring
 from concord.integer.float32 import Integers
@@ -43,6 +44,17 @@ def run(inputs):
         start.append(x)
     return dict(zip(OUTPUTS, [{result} for x, kind in zip(network(*start), OUTPUTS.values())]))
 '''
+_PORTS = """
+#: Shape of a sample, scale, zero point, least and greatest code of every input, and whether floats in the
+#: middle between two codes are rounded away from zero, else to the even one. A shape alone: floats stay.
+INPUTS = {{
+{inputs}
+}}
+#: Types of the codes or numbers of every output.
+OUTPUTS = {{
+{outputs}
+}}
+"""
 _RESULT = {"numpy": "x.astype(kind)", "torch": "x.to(getattr(torch, kind))"}
 _IMPORTS = {
     "numpy": "from pathlib import Path\n\nimport numpy as np\n",
@@ -51,7 +63,7 @@ _IMPORTS = {
 _LIBRARY = {"numpy": "NumPy", "torch": "PyTorch and NumPy"}
 
 
-class PythonWriter(ArrayWriter):
+class PythonWriter(LibraryWriter):
     """Lines of Python that call the functions of a library; constants are in ``arrays``."""
 
     def __init__(self) -> None:
@@ -211,8 +223,8 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
     """
     graph, shapes = network.graph, shapes_of(network.graph)
     functions = library_text(library, f"{__package__}.numpy_functions", f"{__package__}.torch_functions")
-    names = Names([*defined(functions), "W", "run", "network", "INPUTS", "OUTPUTS", "Path", "np", "torch", "hashlib",
-                   "io", "constants_of", "kind", "start"])  # fmt: skip
+    own = "W run network INPUTS OUTPUTS Path np torch hashlib io constants_of kind start"
+    names = Names([*defined(functions), *own.split()])
     writer = PythonWriter()
     lowering = ArrayLowering(writer, graph, shapes)
     layers, calls = [], []
@@ -276,12 +288,7 @@ def _tables(network: IntegerNetwork, shapes: dict[str, tuple[int, ...]]) -> str:
         if not graph.is_wide(tensor):
             scheme = graph.scheme(tensor)
             outputs[-1] += f"  # (code - {scheme.zero}) * {float(scheme.scale)!r}"
-    return "\n".join([
-        "#: Shape of a sample, scale, zero point, least and greatest code of every input, and whether floats in the",
-        "#: middle between two codes are rounded away from zero, else to the even one. A shape alone: floats stay.",
-        "INPUTS = {", *inputs, "}",
-        "#: Types of the codes or numbers of every output.", "OUTPUTS = {", *outputs, "}",
-    ])  # fmt: skip
+    return _PORTS.format(inputs="\n".join(inputs), outputs="\n".join(outputs)).strip()
 
 
 def _network(network: IntegerNetwork, variables: dict[str, str], calls: list[str]) -> str:
