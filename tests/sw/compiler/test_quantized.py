@@ -15,8 +15,8 @@ from concord.compiler.ir.quantized import exponents_of, grids_of, static_exponen
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.golden.codes import CodeRange, Codes
 from concord.graph import execute
-from concord.graph.ir import Quantization
 from concord.networks.calibrated import choose_formats, emulate
 from concord.networks.folder import load_package, recompile, save_package
 from concord.report import NetworkFacts, analyse, render
@@ -33,7 +33,7 @@ def pair(zero):
 
 
 def known(scale=0.5, zero=0, bits=8, signed=True, axis=None):
-    return Quantization(np.asarray(scale, float), np.asarray(zero), bits, signed, axis)
+    return Codes(bits, scale, zero, CodeRange.of(signed), axis=axis)
 
 
 @pytest.mark.parametrize(

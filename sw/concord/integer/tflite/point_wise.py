@@ -12,11 +12,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.golden.codes import nearest_integers
 from concord.integer.float32 import Integers
-from concord.integer.requantise import nearest_integers
 from concord.integer.tables import rounded_to_binary32
 from concord.integer.tflite.fixed_point import FixedPointMultiplier, divided, inverse_roots
-from concord.spec.formats import Rounding
 from concord.transfer import TransferTable, UniformAffine
 from concord.transfer.operators import PointwiseOperator
 
@@ -50,7 +49,7 @@ def scales_of(*schemes: UniformAffine) -> list[np.float32]:
 
 def nearest(values: Float32s) -> Integers:
     """The nearest integers, halves away from zero."""
-    return nearest_integers(values, Rounding.NEAREST_AWAY)
+    return nearest_integers(values)
 
 
 def rescaled(source: UniformAffine, target: UniformAffine, scale: float) -> CodeFunction:
