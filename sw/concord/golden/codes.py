@@ -373,7 +373,7 @@ def _ends(bits: int, codes: object) -> tuple[int, int]:
     if not isinstance(codes, tuple) or len(codes) != 2:
         raise ValueError(f"range must be a CodeRange or the least and the greatest code, not {codes!r}")
     low, high = codes
-    require_integer("least code", low, CodeRange.SIGNED.ends(bits)[0], CodeRange.UNSIGNED.ends(bits)[1])
+    require_integer("least code", low, 1 - (1 << bits), (1 << bits) - 1)
     require_integer("greatest code", high, low, low + (1 << bits) - 1)
     return low, high
 

@@ -85,8 +85,8 @@ def test_other_scales_are_codes_but_for_neighbours(kind, bits, signed, scale):
     x = np.random.default_rng(5).uniform(-12, 12, (200, 6)) * scale
     want = codes.rounded(np.float16(x).astype(float))
     found = emulate(compile_graph(graph_of([node_of(codes)], x=(1, 6)), ECP5_85F), {"x": x})["y"]
-    steps = np.rint((found - want) / codes.step)
-    assert np.abs(found - want - steps * codes.step).max() <= 2.0**-11 * np.abs(want).max() + 2.0**-24
+    steps = np.rint((found - want) / codes.steps)
+    assert np.abs(found - want - steps * codes.steps).max() <= 2.0**-11 * np.abs(want).max() + 2.0**-24
     assert np.abs(steps).max() <= 1 and np.mean(steps != 0) < 0.01
     # The values in question are those beside a middle.
     places = np.abs(np.mod(np.float16(x) / codes.steps, 1) - 0.5)

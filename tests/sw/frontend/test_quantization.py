@@ -168,7 +168,7 @@ def test_limited_codes_have_fewer_bits(low, high, zero, bits):
     x = np.linspace(-20, 20, 60).reshape(20, 3)
     codes = np.clip(np.rint(x / 0.5) + int(zero), low, high)
     assert bits == 8 or np.allclose(run(graph, {"x": x})["y"], 1 / (1 + np.exp(-(codes - int(zero)) / 2)))
-    assert [float(end) for end in known.range] == [(end - int(zero)) / 2 for end in (low, high)]
+    assert [float(end) for end in known.span] == [(end - int(zero)) / 2 for end in (low, high)]
 
 
 @pytest.mark.parametrize(("low", "high"), [(-15, 15), (-10, 4)])
@@ -214,7 +214,7 @@ def test_codes_that_begin_at_zero_are_a_relu(scale, zero, want):
         np.clip(x @ constants["w"], -np.inf if want == ["Dense"] else 0, limit),
     )
     (known,) = graph.quantization.values()
-    assert known.range[0] == (np.iinfo(zero.dtype).min - int(zero)) * np.float32(scale)
+    assert known.span[0] == (np.iinfo(zero.dtype).min - int(zero)) * np.float32(scale)
 
 
 @pytest.mark.parametrize("op", ["Relu", "Sigmoid", "Softmax"])

@@ -218,7 +218,7 @@ def test_codes_as_a_text(codes, text):
             "range must be a CodeRange or the least and the greatest code",
         ),
         (lambda: Codes(8, 1, -156, (0, 100)), r"zero point must be an integer in -155\.\.255, not -156"),
-        (lambda: Codes(8, 1, 0, (-129, 0)), r"least code must be an integer in -128\.\.255, not -129"),
+        (lambda: Codes(8, 1, 0, (-256, -1)), r"least code must be an integer in -255\.\.255, not -256"),
         (lambda: Codes(8, 1, 0, (-64, 192)), r"greatest code must be an integer in -64\.\.191, not 192"),
         (lambda: Codes.of_range(8, 0, 0), "must not be 0 alone"),
         (lambda: Codes.of_range(8, 1, -1), "minimum must be at most maximum=-1, not 1"),
