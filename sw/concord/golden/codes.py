@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from concord.golden.rounding import round_floats, round_number
 from concord.spec.formats import Rounding
 from concord.spec.widths import largest
 from concord.utils.arrays import FloatArray, Ints
@@ -36,7 +37,6 @@ _EXPONENTS = (-1022, 1022)
 _TYPES = tuple(np.dtype(name) for name in ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8"))
 #: Codes of more bits are not all exact in binary64.
 _EXACT_BITS = 53
-_FLOATS = NDArray[np.floating[Any]]
 
 
 class CodeRange(Enum):
@@ -57,34 +57,6 @@ class CodeRange(Enum):
             return 0, (1 << bits) - 1
         top = largest(bits)
         return (-top if self is CodeRange.SYMMETRIC else -top - 1), top
-
-
-def round_number(value: Fraction, rounding: Rounding) -> int:
-    """The integer below, or the nearest one; halves to the even one, or away from zero."""
-    if rounding is Rounding.FLOOR:
-        return math.floor(value)
-    if rounding is Rounding.NEAREST_EVEN:
-        return round(value)
-    size = math.floor(abs(value) + Fraction(1, 2))
-    return -size if value < 0 else size
-
-
-def round_floats(values: _FLOATS, rounding: Rounding) -> FloatArray:
-    """:func:`round_number` of floats."""
-    if rounding is Rounding.FLOOR:
-        return np.asarray(np.floor(values))
-    if rounding is Rounding.NEAREST_EVEN:
-        return np.asarray(np.rint(values))
-    size = np.abs(values)
-    whole = np.floor(size)
-    with np.errstate(invalid="ignore"):  # of an infinity less itself
-        return np.asarray(np.copysign(whole + (size - whole >= 0.5), values))
-
-
-def nearest_integers(values: ArrayLike, rounding: Rounding = Rounding.NEAREST_AWAY) -> Ints:
-    """Integers by :func:`round_floats`; magnitudes are limited to ``2**62``."""
-    limited = np.clip(np.asarray(values, dtype=np.float64), -(2.0**62), 2.0**62)
-    return round_floats(limited, rounding).astype(np.int64)
 
 
 def require_integer(name: str, value: object, low: int, high: int) -> None:

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from concord.functions.intervals import Interval, constant, exact
 from concord.functions.tables import SCALES, round_array_to_binary16, round_to_binary16
 from concord.golden import binary16
-from concord.golden.codes import Codes, checked, number_of, require_integer, round_floats
+from concord.golden.codes import Codes, checked, number_of, require_integer
+from concord.golden.rounding import round_floats
 from concord.spec.formats import Rounding
 from concord.spec.widths import limits
 from concord.utils.arrays import FloatArray, Ints

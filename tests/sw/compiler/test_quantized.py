@@ -151,7 +151,7 @@ def test_the_folder_keeps_what_inputs_are_rounded_to(tmp_path):
         ({"dtype": np.uint8}, 9, {}),
         ({"zero": 5}, 8, {"int8, (code - 5) * 0.03125": "needs mantissas of 9 bits, not 8"}),
         ({"scale": 0.03}, 8, {"int8, (code - 0) * 0.0299999993": "scales are rounded, being no powers of two"}),
-        ({"weight_scale": 0.01}, 8, {"weights: int8, (code - 0) * 0.00999999978": "scales are rounded, being no powers of two"}),
+        ({"weight_scale": 0.75}, 8, {"weights: int8, (code - 0) * 0.75": "scales are rounded, being no powers of two"}),
         ({"most": 128}, 8, {"weights: int8, (code - 0) * 0.0078125": "needs mantissas of 9 bits, not 8"}),
         ({"most": 128}, 9, {}),
     ],

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concord.golden.codes import CODE_ROUNDINGS, CodeRange, Codes, nearest_integers, round_floats, round_number
+from concord.golden.codes import CODE_ROUNDINGS, CodeRange, Codes
+from concord.golden.rounding import nearest_integers, round_floats, round_number
 from concord.spec.formats import Rounding
 from support.random_schemes import AWAY, EVEN, S, U, Y, schemes
 

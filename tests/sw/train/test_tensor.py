@@ -22,9 +22,9 @@ from concord.train.tensor import (
     added,
     multiplied,
     narrow,
-    nearest_away,
     quantised,
     saturations,
+    shift_floats,
     to_format,
     top_of,
 )
@@ -81,7 +81,7 @@ def test_halves_are_rounded_away_and_their_neighbours_are_not_moved(dtype, bits)
         values = np.concatenate([halves - 1, halves, halves + 1, rng.integers(-top, top + 1, 500), [-top, top, 0]])
         values = np.clip(values, -top, top)
         assert np.array_equal(values.astype(dtype).astype(np.int64), values)
-        got = nearest_away(values.astype(dtype), right, top, np.float64, 1 << 60)
+        got = shift_floats(values.astype(dtype), right, top, np.float64, 1 << 60)
         assert np.array_equal(got, round_shift(values, right))
 
 

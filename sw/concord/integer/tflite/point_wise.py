@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.golden.codes import nearest_integers
+from concord.golden.rounding import nearest_integers
 from concord.integer.float32 import Integers
 from concord.integer.tables import rounded_to_binary32
 from concord.integer.tflite.fixed_point import FixedPointMultiplier, divided, inverse_roots
