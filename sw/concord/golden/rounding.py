@@ -20,9 +20,9 @@ _RIGHT_LIMIT = 62
 
 def round_number(value: Fraction, rounding: Rounding) -> int:
     """The integer below, or the nearest one; halves to the even one, or away from zero."""
-    if rounding is Rounding.FLOOR:
+    if rounding == Rounding.FLOOR:
         return math.floor(value)
-    if rounding is Rounding.NEAREST_EVEN:
+    if rounding == Rounding.NEAREST_EVEN:
         return round(value)
     size = math.floor(abs(value) + Fraction(1, 2))
     return -size if value < 0 else size
@@ -30,9 +30,9 @@ def round_number(value: Fraction, rounding: Rounding) -> int:
 
 def round_floats(values: NDArray[np.floating[Any]], rounding: Rounding) -> FloatArray:
     """:func:`round_number` of floats."""
-    if rounding is Rounding.FLOOR:
+    if rounding == Rounding.FLOOR:
         return np.asarray(np.floor(values))
-    if rounding is Rounding.NEAREST_EVEN:
+    if rounding == Rounding.NEAREST_EVEN:
         return np.asarray(np.rint(values))
     size = np.abs(values)
     whole = np.floor(size)

@@ -176,7 +176,7 @@ def compared(rule, graph, inputs, applies, left=None):
     for name in graph.outputs:
         np.testing.assert_allclose(results[name], kept[name], rtol=0, atol=rule.ulps * ULP * largest**2)
     for name, each in graph.quantization.items():
-        assert any(each.same(other) for other in after.quantization.values()), name
+        assert any(each == other for other in after.quantization.values()), name
     weights = {node.name: node.attrs["weight"] for node in after.nodes if "weight" in node.attrs}
     for node in graph.nodes:
         if node.name in graph.weight_quantization:

@@ -200,7 +200,7 @@ def _check_of_16_bits(source: UniformAffine, target: UniformAffine) -> None:
     if source.zero or target.zero:
         raise ValueError(f"zero points of 16 bits must be 0, not {source.zero} and {target.zero}")
     if _nearest_power(np.float32(target.scale)) != (-15, True):
-        raise ValueError(f"scale of the result must be 1/32768, not {target.scale:.9g}")
+        raise ValueError(f"scale of the result must be 1/32768, not {float(target.scale):.9g}")
 
 
 def logistic_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:
