@@ -10,10 +10,11 @@ from concord.derive import ir
 from concord.derive.checks import check
 from concord.derive.flags import every, raisable, with_flags
 from concord.golden import binary16
-from concord.graph.ir import Graph, Node, Quantization
+from concord.golden.codes import Codes
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.operations import OPERATIONS
-from concord.spec.formats import BlockFormat, ExponentMode, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, BlockFormat, ExponentMode, Rounding
 from concord.spec.isa import Op
 from support.halves import halves
 
@@ -377,7 +378,7 @@ def limits():
     m.layer = "greatest exponent"
     found.append(m.quantise(x, (2,), form=BlockFormat(8, 2, -9, -4)))
     noise = np.array([0, 65535], np.uint16)
-    for rounding in Rounding:
+    for rounding in BLOCK_ROUNDINGS:
         m.layer = f"static {rounding.name}"
         how = {"noise": noise} if rounding is Rounding.STOCHASTIC else {}
         found.append(m.quantise(x, (2,), mode=ExponentMode.STATIC, exp=4, rounding=rounding, **how))
@@ -399,7 +400,7 @@ def at_limits(model):
 
 def codes(scale, zero, axis=None):
     """Codes of 4 bits."""
-    return Quantization(np.asarray(scale, float), np.asarray(zero), 4, True, axis)
+    return Codes(4, scale, zero, axis=axis)
 
 
 def host_operators():

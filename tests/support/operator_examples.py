@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from concord.graph.ir import Node, Quantization
+from concord.golden.codes import Codes
+from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 
 _WINDOW = {"strides": (1, 1), "pads": (1, 0, 0, 1), "dilations": (1, 1)}
@@ -37,7 +38,7 @@ EXAMPLES = {
     "Relu": ({}, [(1, 6)], 1),
     "Clip": ({"min": -0.5, "max": 0.25}, [(1, 6)], 1),
     "FakeQuantize": (
-        {"quantization": Quantization(np.array(0.25), np.array(-8), 4, True)},
+        {"quantization": Codes(4, 0.25, -8)},
         [(1, 6)],
         1,
     ),

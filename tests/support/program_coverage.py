@@ -15,7 +15,7 @@ from concord.host.emulated import EmulatedDevice
 from concord.program import trace
 from concord.program.access import Access
 from concord.spec import isa
-from concord.spec.formats import ExponentMode, Flag, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode, Flag, Rounding
 from concord.spec.isa import Mem, MvMode, Op
 from concord.spec.operations import INTEGER_OPS
 
@@ -60,7 +60,7 @@ def required(config):
     found |= {("stage", op.name.lower(), f"unit {unit}") for op, unit in product(_MFU, (0, 1))}
     found |= {("source", name, mem.name.lower()) for name, mem in product((*_MAXIMA, "copy"), Mem)}
     found |= {("targets", text) for text in ("wide", "narrow", "wide and narrow")}
-    roundings = [one for one in Rounding if one is not Rounding.STOCHASTIC or config.stochastic]
+    roundings = [one for one in BLOCK_ROUNDINGS if one is not Rounding.STOCHASTIC or config.stochastic]
     found |= {("conversion", a.name.lower(), b.name.lower()) for a, b in product(ExponentMode, roundings)}
     found |= {("loop of vectors", name) for name in ("rows", "inner", "outer", "cols")}
     found |= {("window", text) for text in ("1 x 1", "column", "row", "both", "dilated", "partly outside")}

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import strategies as st
 
 from concord.spec.formats import Rounding
-from concord.transfer import CodeRange, FixedPoint, MinMax, Symmetric, TableIndex, UniformAffine
+from concord.transfer import CodeRange, Codes, table_index
 
 U, S, Y = CodeRange
 EVEN, AWAY = Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY
@@ -21,7 +21,7 @@ bits = st.integers(1, 8)
 @st.composite
 def affine(draw):
     width, codes = draw(bits), draw(st.sampled_from(CodeRange))
-    return UniformAffine(
+    return Codes(
         width,
         draw(scales),
         draw(st.integers(*codes.ends(width))),
@@ -32,9 +32,9 @@ def affine(draw):
 
 schemes = st.one_of(
     affine(),
-    st.builds(Symmetric, bits, scales),
-    st.builds(lambda n, width: FixedPoint(width - n, n, U), st.integers(-9, 9), bits),
-    st.builds(lambda n, width: FixedPoint(width - 1 - n, n), st.integers(-9, 9), bits),
-    st.builds(lambda a, b, n: MinMax(n, min(a, b), max(a, b) + 1), st.floats(-9, 9), st.floats(-9, 9), bits),
-    st.builds(lambda low, n, scale: TableIndex(low, low + n, scale), st.integers(-99, 99), st.integers(0, 99), bits),
+    st.builds(Codes.symmetric, bits, scales),
+    st.builds(lambda n, width: Codes.fixed_point(width - n, n, U), st.integers(-9, 9), bits),
+    st.builds(lambda n, width: Codes.fixed_point(width - 1 - n, n), st.integers(-9, 9), bits),
+    st.builds(lambda a, b, n: Codes.of_range(n, min(a, b), max(a, b) + 1), st.floats(-9, 9), st.floats(-9, 9), bits),
+    st.builds(lambda low, n, scale: table_index(low, low + n, scale), st.integers(-99, 99), st.integers(0, 99), bits),
 )

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from concord.compiler.ir.tensor_formats import Formats
 from concord.functions import FUNCTIONS
+from concord.golden.codes import CodeRange, Codes
 from concord.graph.channels import FIXED, channels
 from concord.graph.equalised import ChannelScale
-from concord.graph.ir import Graph, Node, Quantization
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.passes.functions import GATE
 
@@ -156,7 +157,7 @@ def codes(b, bits=8, **fixed):
     signed = b.pick(True, False)
     least = -(1 << bits - 1) if signed else 0
     zero = b.pick(least, least + (1 << bits - 1), b.count(least, least + (1 << bits) - 1))
-    return Quantization(np.asarray(2.0 ** b.count(-4, 2)), np.asarray(zero), bits, signed)
+    return Codes(bits, 2.0 ** b.count(-4, 2), zero, CodeRange.of(signed))
 
 
 def fake_quantize(b):
@@ -164,8 +165,8 @@ def fake_quantize(b):
     chosen = codes(b)
     if b.pick(False, True):
         chosen = b.pick(
-            Quantization(np.asarray(2.0**-3), np.asarray(0), 8, False),
-            Quantization(np.asarray(3 * 2.0**-7), np.asarray(0), 8, False),  # of a ReLU6
+            Codes(8, 2.0**-3, 0, CodeRange.UNSIGNED),
+            Codes(8, 3 * 2.0**-7, 0, CodeRange.UNSIGNED),  # of a ReLU6
         )
     low, high = (int(end) for end in chosen.offsets)
     least = low or -high
@@ -479,9 +480,9 @@ def rounding_to_codes(b):
         axis = b.count(0, len(shape) - 1)
         one = codes(b, b.count(2, 8))
         scale = 2.0 ** b.rng.integers(-4, 3, shape[axis])
-        chosen = Quantization(scale, np.full(shape[axis], one.zero_point), one.bits, one.signed, axis)
+        chosen = Codes(one.bits, scale, one.zero, one.range, axis=axis)
     else:
-        chosen = Quantization(np.asarray(2.0**-6), np.asarray(b.pick(0, 5)), 16, b.pick(True, False))
+        chosen = Codes(16, 2.0**-6, b.pick(0, 5), CodeRange.of(b.pick(True, False)))
     return b.graph(b.add("FakeQuantize", x, quantization=chosen))
 
 

@@ -3,7 +3,7 @@
 from amaranth import signed
 from amaranth.lib import data, enum
 
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode
 from concord.spec.operations import Op
 
 #: Bits of a table slot number, as in ``v_tbl``.
@@ -63,5 +63,5 @@ MFU_CTRL = data.StructLayout({"mul": 1, "add": AddOp, "act": Act, "slot": SLOT_B
 
 #: Held during all beats of a vector; the fields of ``set_quant``.
 QUANT_CTRL = data.StructLayout(
-    {"mode": max(ExponentMode).bit_length(), "exp": signed(8), "rounding": max(Rounding).bit_length()}
+    {"mode": max(ExponentMode).bit_length(), "exp": signed(8), "rounding": max(BLOCK_ROUNDINGS).bit_length()}
 )

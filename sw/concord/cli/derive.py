@@ -108,7 +108,6 @@ def _derive_exactly(
     """Software for a quantised network: with its scales, or with the factors of an NPU that it was compiled for."""
     from concord.cli.exact import network_at
     from concord.derive.exact.registry import exact_backend_for
-    from concord.integer.facts import scheme_text
     from concord.utils.files import check_place
 
     backend = exact_backend_for(output, name)
@@ -120,7 +119,7 @@ def _derive_exactly(
     note = write(network, output, _origin(model))
     echo(network.report())
     for tensor in network.graph.outputs:
-        echo(f"{output}: {tensor} {scheme_text(network.scheme(tensor))}")
+        echo(f"{output}: {tensor} {network.scheme(tensor)}")
     if note:
         echo(f"{output}: {note}")
 

@@ -16,7 +16,7 @@ from concord.cli.common import check_page, echo, inputs_from, show_rates, wide_c
 from concord.cli.json_output import array_facts, npu_facts, rate_facts, write_json
 from concord.display.tables import text_table
 from concord.integer import IntegerNetwork, load, load_network, save_network
-from concord.integer.facts import IntegerFacts, PortFacts, facts_of, scheme_text
+from concord.integer.facts import IntegerFacts, PortFacts, facts_of
 from concord.integer.folder import INTEGER_FOLDER, TABLES, WITH_NPU
 from concord.spec.config import NpuConfig
 from concord.spec.stored import PROGRAM
@@ -130,7 +130,7 @@ def run_exactly(network: Path, inputs: Path, output: Path, rounding: str | None,
         return
     echo(loaded.report())
     for name, value in codes.items():
-        echo(f"{output}: {name} {value.shape} {scheme_text(loaded.scheme(name))}")
+        echo(f"{output}: {name} {value.shape} {loaded.scheme(name)}")
 
 
 def inspect_exactly(folder: Path, only: Sequence[str], as_json: bool) -> None:

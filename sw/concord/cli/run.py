@@ -33,7 +33,6 @@ from concord.host.measured import LinkComparison, compared_run
 from concord.host.progress import counted, run_batch
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
-from concord.integer.facts import scheme_text
 from concord.integer.folder import is_integer_folder
 from concord.integer.npu.folder import is_codes_folder, load_codes
 from concord.networks.folder import load
@@ -189,7 +188,7 @@ def _run_codes(folder: Path, inputs: Path, output: Path, place: RunPlace, as_jso
         steps = apart[name]
         differ = f"{np.count_nonzero(steps)} of {steps.size} codes are others than with the scales of the network"
         most = f", by at most {steps.max()}" if steps.any() else ""
-        echo(f"{output}: {name} {value.shape} {scheme_text(codes.network.scheme(name))}; {differ}{most}")
+        echo(f"{output}: {name} {value.shape} {codes.network.scheme(name)}; {differ}{most}")
     _show_flags(records)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from math import prod
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy.typing as npt
 
 from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
-from concord.graph.ir import Graph, Node, Quantization, Shape
+from concord.golden.codes import Codes
+from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
 from concord.utils.arrays import FloatArray
 
@@ -107,9 +109,9 @@ class Context:
     taken: set[str]
     used: set[str]
     constants: dict[str, Array] = field(default_factory=dict)
-    codes: dict[str, tuple[str, Quantization]] = field(default_factory=dict)
+    codes: dict[str, tuple[str, Codes]] = field(default_factory=dict)
     dynamic: dict[str, str] = field(default_factory=dict)
-    decoded: dict[str, Quantization] = field(default_factory=dict)
+    decoded: dict[str, Codes] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     batchnorm: bool = False
     volumes: bool = False
@@ -263,11 +265,10 @@ class Context:
         quantization = self.decoded.get(constant)
         if quantization is not None and quantization.axis in (None, axis):
             weight = self.graph.nodes[-1].name
-            along, scale, zero = None, quantization.scale, quantization.zero_point
-            if quantization.axis is not None:
-                along, scale, zero = 0, np.tile(scale, repeats), np.tile(zero, repeats)
+            along, times = (None, 1) if quantization.axis is None else (0, repeats)
+            scales = np.ravel(quantization.steps * factor).tolist() * times
             self.graph.weight_quantization[weight] = replace(
-                quantization, axis=along, scale=scale * factor, zero_point=zero
+                quantization, axis=along, scales=tuple(map(Fraction, scales)), zeros=quantization.zeros * times
             )
 
 

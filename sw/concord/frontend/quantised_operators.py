@@ -124,8 +124,8 @@ def on_codes(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
     if codes.axis is not None:
         raise Refusal("codes must have one scale", "put DequantizeLinear in front of it, and QuantizeLinear behind it")
     scales = [
-        ctx.new_constant(node, codes.scale.astype(np.float32)),
-        ctx.new_constant(node, codes.zero_point.astype(codes.code_type)),
+        ctx.new_constant(node, codes.steps.astype(np.float32)),
+        ctx.new_constant(node, codes.zero_points.astype(codes.code_type)),
     ]
     first, x = _made(ctx, node, "DequantizeLinear", [node.input(0), *scales])
     between, y = _made(ctx, node, node.op, [x, *node.inputs[1:]], **node.attrs)

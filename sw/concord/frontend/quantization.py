@@ -15,10 +15,11 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.host import TypedTensor
-from concord.graph.ir import Quantization, Shape
+from concord.golden.codes import CodeRange, Codes
+from concord.graph.ir import Shape
 
 
-def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization:
+def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Codes:
     """Relation of codes of a type to values of a tensor, from the operands of Q or DQ.
 
     ``Refusal`` for blocks and for floats of 8 bits.
@@ -29,13 +30,14 @@ def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Quantization
         raise Refusal(f"codes must be integers with one scale or one per index of an axis, not {dtype}", "use int8")
     if not scale.size or scale.min() <= 0:
         raise Refusal("scale must be positive")
-    zero = np.zeros(scale.shape) if not node.input(2) else ctx.constant(node.input(2), "zero point")
+    zero = np.array(0) if not node.input(2) else ctx.constant(node.input(2), "zero point").astype(np.int64)
+    used = CodeRange.of(not match[1])
     if scale.size == 1:
-        return Quantization(scale.reshape(()), zero.astype(np.int64).reshape(()), int(match[2]), not match[1])
+        return Codes(int(match[2]), scale, zero, used)
     (axis,) = ctx.axes([node.attrs.get("axis", 1)], len(shape))
     if scale.shape != (shape[axis],):
         raise Refusal(f"scale must be one number or {shape[axis]}, not {list(scale.shape)}")
-    return Quantization(scale, zero.astype(np.int64), int(match[2]), not match[1], axis)
+    return Codes(int(match[2]), scale, zero, used, axis=axis)
 
 
 def quantize(ctx: Context, node: OnnxNode) -> list[str]:
@@ -74,16 +76,14 @@ def clip_codes(ctx: Context, node: OnnxNode) -> list[str]:
     ``Refusal`` if the ends are in no order, or not those of a number of bits where there are several scales.
     """
     x, codes = ctx.codes[node.input(0)]
-    offsets = [int(end.flat[0] + codes.zero_point.flat[0]) for end in codes.offsets]
-    ends = ends_of_clip(ctx.constant, node, *offsets)
+    ends = ends_of_clip(ctx.constant, node, *codes.ends)
     for bits in range(1, codes.bits + 1):
-        least = -(1 << (bits - 1)) if codes.signed else 0
-        if ends == (least, least + (1 << bits) - 1):
+        if ends == CodeRange.of(codes.signed).ends(bits):
             ctx.codes[node.outputs[0]] = (x, replace(codes, bits=bits))
             return []
     if codes.axis is not None:
         raise Refusal("min and max must be those of a number of bits where there is a scale per channel")
-    values = [(end - int(codes.zero_point)) * float(codes.scale) for end in ends]
+    values = [(end - codes.zero) * float(codes.scale) for end in ends]
     ctx.codes[node.outputs[0]] = (ctx.emit(node, "Clip", [x], min=values[0], max=values[1]), codes)
     return []
 
@@ -95,11 +95,10 @@ def codes_of(ctx: Context, name: str) -> tuple[str, str]:
     x, codes = ctx.codes[name]
     node = OnnxNode(helper.make_node("QuantizeLinear", [], [name], ctx.unique(f"{name}/codes")))
     rank = len(ctx.graph.shapes[x])
-    scale, zero = (codes.along(numbers, rank) for numbers in (codes.scale, codes.zero_point))
-    low, high = (codes.along(end + codes.zero_point, rank) for end in codes.offsets)
+    scale, zero = (codes.along(numbers, rank) for numbers in (codes.steps, codes.zero_points))
     y = ctx.emit(node, "Divide", [x], constant=scale)
     y = ctx.emit(node, "Add", [ctx.emit(node, "Round", [y], limited=False)], constant=zero)
-    y = ctx.emit(node, "Clip", [y], min=float(low.min()), max=float(high.max()))
+    y = ctx.emit(node, "Clip", [y], min=float(codes.low), max=float(codes.high))
     return y, codes.code_type
 
 
@@ -108,8 +107,8 @@ def meaning(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     x = ctx.tensor(node.input(0))
     codes = read(ctx, node, str(ctx.element_types[node.input(0)]), ctx.shape(x))
     rank = len(ctx.shape(x))
-    y = ctx.emit(node, "Sub", [x], constant=codes.along(codes.zero_point, rank))
-    return [TypedTensor(ctx.emit(node, "Mul", [y], constant=codes.along(codes.scale, rank)))]
+    y = ctx.emit(node, "Sub", [x], constant=codes.along(codes.zero_points, rank))
+    return [TypedTensor(ctx.emit(node, "Mul", [y], constant=codes.along(codes.steps, rank)))]
 
 
 def dequantize(ctx: Context, node: OnnxNode) -> str:
@@ -121,11 +120,11 @@ def dequantize(ctx: Context, node: OnnxNode) -> str:
     x, codes = ctx.codes[node.input(0)]
     here = read(ctx, node, codes.code_type, ctx.shape(x))
     result = ctx.emit(node, "FakeQuantize", [x], quantization=codes)
-    if here.same(codes):
+    if here == codes:
         return result
     rank = len(ctx.shape(x))
     (scale, zero), (scale_of_codes, zero_of_codes) = (
-        (scheme.along(scheme.scale, rank), scheme.along(scheme.zero_point, rank)) for scheme in (here, codes)
+        (scheme.along(scheme.steps, rank), scheme.along(scheme.zero_points, rank)) for scheme in (here, codes)
     )
     if not np.array_equal(scale, scale_of_codes):
         result = ctx.emit(node, "Mul", [result], constant=scale / scale_of_codes)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from concord.frontend.context import Array, Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.moving import picked
+from concord.golden.rounding import nearest_integers
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 from concord.utils.matrices import LARGEST, check_size, eye
@@ -158,7 +159,7 @@ def largest_in_regions(ctx: Context, node: OnnxNode) -> str:
         raise Refusal(f"must have at most {_MOST_PARTS} parts of regions, not {len(regions) * prod(parts)}")
     results = []
     for image, *corners in regions.tolist():
-        left, top, right, bottom = (_nearest(corner * scale) for corner in corners)
+        left, top, right, bottom = nearest_integers([corner * scale for corner in corners]).tolist()
         lines = []
         for rows in _even_parts(top, bottom, parts[0], height):
             pieces = []
@@ -176,11 +177,6 @@ def largest_in_regions(ctx: Context, node: OnnxNode) -> str:
             lines.append(ctx.joined(node, pieces, 3))
         results.append(ctx.joined(node, lines, 2))
     return ctx.joined(node, results, 0)
-
-
-def _nearest(x: float) -> int:
-    """The nearest whole number, in the middle that away from zero, as onnxruntime has it."""
-    return int(math.copysign(math.floor(abs(x) + 0.5), x))
 
 
 def _even_parts(first: int, last: int, count: int, size: int) -> list[range]:

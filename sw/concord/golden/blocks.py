@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import binary16
-from concord.golden.rounding import noise_like, round_magnitude
+from concord.golden.rounding import noise_like, round_floats, round_magnitude
 from concord.spec.formats import (
     BINARY16_INF,
     BINARY16_MAX_BITS,
@@ -172,11 +172,8 @@ def quantize_float(
     if rounding == Rounding.STOCHASTIC:
         fine = np.floor(np.ldexp(scaled, NOISE_BITS)).astype(np.int64)
         magnitude = fine + noise_like(noise, fine.shape) >> NOISE_BITS
-    elif rounding == Rounding.NEAREST_AWAY:
-        whole = np.floor(scaled)
-        magnitude = (whole + (scaled - whole >= 0.5)).astype(np.int64)
     else:
-        magnitude = np.rint(scaled).astype(np.int64)
+        magnitude = round_floats(scaled, rounding).astype(np.int64)
     magnitude = np.minimum(magnitude, fmt.q_max)
     quiet = np.zeros(shared.shape, dtype=np.bool_)
     return Quantized(np.where(np.signbit(exact), -magnitude, magnitude), shared.astype(np.int64), quiet, quiet)

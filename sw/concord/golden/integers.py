@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from concord.golden.rounding import round_shift
+from concord.spec.formats import Rounding
 from concord.spec.integers import DIGIT_BITS, DIGIT_HALF, GRID_BITS, SUM_BITS, digit_span
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
 from concord.spec.widths import largest
@@ -107,13 +108,23 @@ def beyond_grid(exp: int, bias_exp: int, bias_top: int) -> bool:
     return bool(bias_top) and bias_top.bit_length() + bias_exp - exp > GRID_BITS
 
 
-def rounded(values: ArrayLike, right: int, bits: int) -> Ints:
-    """Integers without the bits that they drop, halves away from zero, limited to ``bits`` bits."""
-    limit = largest(bits)
-    exact = np.asarray(values, dtype=np.int64)
-    if right < 0:
-        exact, right = np.clip(exact, -limit, limit), max(right, -WIDEST + 1)
-    return np.asarray(np.clip(round_shift(exact, right), -limit, limit))
+def rounded(
+    values: ArrayLike,
+    right: ArrayLike,
+    bits: int,
+    rounding: Rounding = Rounding.NEAREST_AWAY,
+    noise: ArrayLike | None = None,
+) -> Ints:
+    """Integers without the bits that they drop, limited to ``bits`` bits.
+
+    ``right`` is one number or an array that is broadcast; negative: they move to the left. Noise is that of
+    :func:`round_shift`.
+    """
+    limit, exact, drop = largest(bits), np.asarray(values, dtype=np.int64), np.asarray(right)
+    if np.any(drop < 0):
+        exact = np.where(drop < 0, np.clip(exact, -limit, limit), exact)
+    moved = round_shift(exact, np.maximum(drop, 1 - WIDEST), rounding, noise)
+    return np.asarray(np.clip(moved, -limit, limit))
 
 
 def within(values: ArrayLike, bits: int = SUM_BITS) -> Ints:

@@ -30,8 +30,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from concord.golden.rounding import round_shift
-from concord.golden.training import nearest_away, shared_exponent
+from concord.golden.rounding import nearest_integers, round_shift
+from concord.golden.training import shared_exponent
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
 from concord.utils.arrays import Bools, Ints
 
@@ -106,7 +106,7 @@ def start(
     coarser = np.ldexp(exact, -1 - exp[..., None])
     exp = exp + (over & np.all(coarser == np.rint(coarser), axis=-1))
     exp = np.clip(exp, max(TRAIN_EXP_MIN + accumulator.shift, least_exp), TRAIN_EXP_MAX)
-    total = nearest_away(np.ldexp(exact, accumulator.shift - exp[..., None]))
+    total = nearest_integers(np.ldexp(exact, accumulator.shift - exp[..., None]))
     weight = np.clip(round_shift(total, accumulator.shift), -fmt.q_max, fmt.q_max)
     return weight, _remainder(total, weight, accumulator), np.asarray(exp)
 

@@ -1,17 +1,49 @@
-"""Shifts of integers that round: the one place where bits are dropped."""
+"""Rounding of numbers to integers, and shifts of integers that round: the one place where bits are dropped."""
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from concord.spec.formats import NOISE_BITS, Rounding
-from concord.utils.arrays import Ints
+from concord.utils.arrays import FloatArray, Ints
 
 #: Magnitudes must be below ``2**MAGNITUDE_BITS``, so that their noise fits in 64 bits as well.
 MAGNITUDE_BITS = 46
 #: Shifts to the right beyond this give what this one does: nothing, or what noise makes of nothing.
 _RIGHT_LIMIT = 62
+
+
+def round_number(value: Fraction, rounding: Rounding) -> int:
+    """The integer below, or the nearest one; halves to the even one, or away from zero."""
+    if rounding == Rounding.FLOOR:
+        return math.floor(value)
+    if rounding == Rounding.NEAREST_EVEN:
+        return round(value)
+    size = math.floor(abs(value) + Fraction(1, 2))
+    return -size if value < 0 else size
+
+
+def round_floats(values: NDArray[np.floating[Any]], rounding: Rounding) -> FloatArray:
+    """:func:`round_number` of floats."""
+    if rounding == Rounding.FLOOR:
+        return np.asarray(np.floor(values))
+    if rounding == Rounding.NEAREST_EVEN:
+        return np.asarray(np.rint(values))
+    size = np.abs(values)
+    whole = np.floor(size)
+    with np.errstate(invalid="ignore"):  # of an infinity less itself
+        return np.asarray(np.copysign(whole + (size - whole >= 0.5), values))
+
+
+def nearest_integers(values: ArrayLike, rounding: Rounding = Rounding.NEAREST_AWAY) -> Ints:
+    """Integers by :func:`round_floats`; magnitudes are limited to ``2**62``."""
+    limited = np.clip(np.asarray(values, dtype=np.float64), -(2.0**62), 2.0**62)
+    return round_floats(limited, rounding).astype(np.int64)
 
 
 def _scale(magnitude: Ints, left: Ints) -> Ints:

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import accumulate, binary16
+from concord.golden.rounding import round_shift
 from concord.spec.config import NpuConfig
-from concord.spec.formats import SCALE_FRACTION_BITS, SCALE_SHIFT_BITS, SCALED_MAX
+from concord.spec.formats import SCALE_FRACTION_BITS, SCALE_SHIFT_BITS, SCALED_MAX, Rounding
 
 Integers = NDArray[np.int64]
 
@@ -45,9 +46,7 @@ def scaled(units: ArrayLike, factor: ArrayLike, fraction: ArrayLike, shift: int)
         raise ValueError(f"shift must be in 0..{(1 << SCALE_SHIFT_BITS) - 1}, not {shift!r}")
     products = np.asarray(units).astype(np.int64) * np.asarray(factor).astype(np.int64)
     sums = (products >> shift) + np.asarray(fraction).astype(np.int64)
-    whole, rest = sums >> SCALE_FRACTION_BITS, sums & (1 << SCALE_FRACTION_BITS) - 1
-    half = 1 << SCALE_FRACTION_BITS - 1
-    whole = whole + ((rest > half) | ((rest == half) & (whole & 1 == 1)))
+    whole = round_shift(sums, SCALE_FRACTION_BITS, Rounding.NEAREST_EVEN)
     return np.asarray(np.clip(whole, -SCALED_MAX, SCALED_MAX))
 
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden.blocks import floor_log2
-from concord.golden.rounding import round_shift
+from concord.golden.integers import rounded
+from concord.golden.rounding import nearest_integers
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
 from concord.utils.arrays import Ints
 
@@ -66,10 +67,7 @@ def quantize(mant: ArrayLike, exp: ArrayLike, fmt: TrainingFormat, noise: ArrayL
     shared = np.where(empty, np.clip(start, TRAIN_EXP_MIN, TRAIN_EXP_MAX), start + drop)
     shared = np.clip(shared, TRAIN_EXP_MIN, TRAIN_EXP_MAX)
     right = np.where(empty, 0, shared - start)
-    left = right < 0  # the greatest exponent is below that of the integers: 31 bits saturate all but zeros
-    limited = np.where(left[..., None], np.clip(exact, -fmt.q_max, fmt.q_max), exact)
-    rounded = round_shift(limited, np.maximum(right, -31)[..., None], fmt.rounding, noise)
-    return Block(np.clip(rounded, -fmt.q_max, fmt.q_max), np.asarray(shared))
+    return Block(rounded(exact, right[..., None], fmt.bits, fmt.rounding, noise), np.asarray(shared))
 
 
 def quantize_float(values: ArrayLike, fmt: TrainingFormat) -> Block:
@@ -84,12 +82,4 @@ def quantize_float(values: ArrayLike, fmt: TrainingFormat) -> Block:
     if not np.all(np.isfinite(exact)):
         raise ValueError("values must be finite, not infinite or NaN")
     exp = shared_exponent(exact, fmt.bits)
-    return Block(np.clip(nearest_away(np.ldexp(exact, -exp[..., None])), -fmt.q_max, fmt.q_max), exp)
-
-
-def nearest_away(values: NDArray[np.float64]) -> Ints:
-    """Floats rounded to the nearest integers, halves away from zero; magnitudes are limited to ``2**62``."""
-    magnitude = np.minimum(np.abs(values), 2.0**62)
-    whole = np.floor(magnitude)
-    rounded = (whole + (magnitude - whole >= 0.5)).astype(np.int64)
-    return np.asarray(np.where(values < 0, -rounded, rounded))
+    return Block(np.clip(nearest_integers(np.ldexp(exact, -exp[..., None])), -fmt.q_max, fmt.q_max), exp)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from concord.functions import function
+from concord.golden.codes import Codes
 from concord.graph.host_functions import HOST_FUNCTIONS, between, negated, one_more, sigmoid, size_of
 from concord.graph.host_operations import Action, HostOperation, Operand, OperationBuilder
-from concord.graph.ir import Graph, Node, Quantization, Shape
+from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops.elementwise import BinaryAttributes, ReductionAttributes
 from concord.graph.ops.host import (
     COUPLING_ROUNDS,
@@ -316,10 +317,10 @@ def _average_pool(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 
 def _fake_quantize(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    """Values of :meth:`concord.graph.ir.Quantization.rounded`; beside the number added there are no fractions."""
-    codes: Quantization = node.attrs["quantization"]
+    """Values of :meth:`concord.golden.codes.Codes.rounded`; beside the number added there are no fractions."""
+    codes: Codes = node.attrs["quantization"]
     rank = len(make.shape(inputs[0]))
-    scale, low, high = (codes.along(end, rank) for end in (codes.scale, *codes.offsets))
+    scale, low, high = (codes.along(end, rank) for end in (codes.steps, *codes.offsets))
     x = make.arithmetic(Action.DIV, inputs[0], scale)
     x = make.arithmetic(Action.MIN, make.arithmetic(Action.MAX, x, low), high)
     for action in (Action.ADD, Action.SUB):

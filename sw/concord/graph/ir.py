@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from concord.golden.codes import Codes
 from concord.graph.ops import OPS, operator_of
 from concord.graph.ops.attributes import Record
 from concord.graph.ops.base import Shape
-from concord.graph.quantization import Quantization
 
-__all__ = ["Graph", "Node", "Quantization", "Shape", "fresh"]
+__all__ = ["Graph", "Node", "Shape", "fresh"]
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class Graph:
     outputs: list[str]
     shapes: dict[str, Shape]
     batched: set[str] = field(default_factory=set)
-    quantization: dict[str, Quantization] = field(default_factory=dict)
-    weight_quantization: dict[str, Quantization] = field(default_factory=dict)
+    quantization: dict[str, Codes] = field(default_factory=dict)
+    weight_quantization: dict[str, Codes] = field(default_factory=dict)
     element_types: dict[str, str] = field(default_factory=dict)
     float_types: dict[str, str] = field(default_factory=dict)
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict)

@@ -59,5 +59,5 @@ def _narrowed(scheme: UniformAffine, low: int, high: int) -> UniformAffine | Non
     for bits in range(1, scheme.bits + 1):
         for codes in CodeRange:
             if codes.ends(bits) == (low, high):
-                return replace(scheme, bits=bits, codes=codes)
+                return replace(scheme, bits=bits, range=codes)
     return None

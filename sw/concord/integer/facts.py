@@ -13,7 +13,6 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.network import IntegerNetwork
 from concord.integer.operations import TableOperation
 from concord.integer.records import RecordWriter
-from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import UniformAffine
 
 
@@ -113,7 +112,7 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
         table = network.tables.sites[output].table if isinstance(operation, TableOperation) else None
         used = _used(codes[output], scheme) if output in codes and isinstance(scheme, UniformAffine) else None
         kind, nbytes = type(operation).__name__, sum(array.nbytes for array in writer.arrays)
-        return OperationFacts(operation.name, kind, output, scheme_text(scheme), nbytes, table, used)
+        return OperationFacts(operation.name, kind, output, str(scheme), nbytes, table, used)
 
     tables = []
     for (_, entries), users in zip(network.tables.stored, sharing.users, strict=True):
@@ -123,9 +122,7 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
     def ports(tensors: Mapping[str, str]) -> tuple[PortFacts, ...]:
         """Sizes are known of inputs alone."""
         return tuple(
-            PortFacts(
-                name, scheme_text(graph.schemes[tensor]), tuple(size or -1 for size in graph.shapes.get(name, ()))
-            )
+            PortFacts(name, str(graph.schemes[tensor]), tuple(size or -1 for size in graph.shapes.get(name, ())))
             for name, tensor in tensors.items()
         )
 
@@ -134,14 +131,6 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
         graph.name, samples, ports(graph.inputs), ports(graph.outputs), tuple(map(facts, graph.operations)),
         tuple(tables), sharing.sites, sharing.unshared - sharing.nbytes, wide,
     )  # fmt: skip
-
-
-def scheme_text(scheme: UniformAffine | WideNumbers) -> str:
-    """Scheme as a text, such as ``uint8, (code - 3) * 0.125``, or ``float32`` of wide numbers."""
-    if isinstance(scheme, WideNumbers):
-        return "float32"
-    kind = f"{'u' if scheme.low == 0 else ''}int{scheme.bits}"
-    return f"{kind}, (code - {scheme.zero}) * {float(scheme.scale):.9g}"
 
 
 def _used(codes: ArrayLike, scheme: UniformAffine) -> UsedCodes:

@@ -25,7 +25,7 @@ from concord.integer.reading import PAIR, Reading
 from concord.integer.shape_values import is_folded
 from concord.integer.uses import Uses
 from concord.transfer import CodeRange
-from concord.transfer.scheme import MAX_BITS
+from concord.transfer.targets import MAX_BITS
 
 
 class UnquantisedModel(ValueError):
@@ -81,7 +81,7 @@ def _codes_of_constant(ctx: Reading, node: OnnxNode, dtype: str) -> NDArray[Any]
     match = re.fullmatch(r"(u?)int(\d+)", kind.name)
     if match is None:
         raise Refusal(f"codes must be integers, not {kind}", "quantise to int8")
-    codes = CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED
+    codes = CodeRange.of(not match[1])
     with np.errstate(over="ignore"):
         steps = np.rint(numbers / scale.reshape(shape)).astype(np.float64)
     return (steps + ctx.zero_point(node, 2, scale).reshape(shape)).clip(*codes.ends(int(match[2]))).astype(kind)
@@ -106,7 +106,7 @@ def dequantize(ctx: Reading, node: OnnxNode) -> None:
             ctx.graph.schemes[x] = ctx.scheme(node, 1, _type_name(ctx.types[x]))
     codes = ctx.codes(x)
     known = ctx.scheme_of(codes)
-    if ctx.step(node, 1) != (known.scale, known.zero_point):
+    if ctx.step(node, 1) != (float(known.scale), known.zero):
         raise Refusal("scale and zero point must be those of QuantizeLinear", "give both the same constants")
     ctx.decoded[output] = codes
 

@@ -123,7 +123,7 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
 
     def make_least(target: CodeTarget) -> list[IntegerOperation]:
         scheme = target.scheme
-        opposite = replace(scheme, zero_point=scheme.low + scheme.high - scheme.zero)
+        opposite = replace(scheme, zeros=(scheme.low + scheme.high - scheme.zero,))
         names = [ctx.unique(f"{target.name}/{k}") for k in range(len(operands))]
         steps: list[IntegerOperation] = [
             ctx.table(f"{node.name}/{k}", part, (*functions, NEGATIVE), opposite, name)

@@ -24,7 +24,6 @@ from concord.integer.moves import (
     TransposeMove,
 )
 from concord.integer.reading import PAIR, Reading
-from concord.integer.requantise import codes_of_floats
 from concord.integer.shape_values import SAMPLES
 
 Moves = tuple[Move, ...]
@@ -257,7 +256,7 @@ def _code_of_padding(ctx: Reading, node: OnnxNode) -> int:
     if node.input(0) in ctx.floats or node.input(0) in ctx.constants:
         raise Refusal(f"must read codes, not the floats {node.input(0)!r}", PAIR)
     scheme = ctx.scheme_of(ctx.codes(node.input(0)))
-    code = int(codes_of_floats(value, scheme).item())
+    code = int(scheme.codes_of(value).item())
     if np.float32(code - scheme.zero) * np.float32(scheme.scale) != value:
         raise Refusal(f"value must be a number that a code stands for, such as 0, not {value:g}", "pad with 0")
     return code

@@ -16,7 +16,6 @@ from concord.integer.graph import IntegerGraph
 from concord.integer.importer import import_integer_graph
 from concord.integer.operations import CodePairTable, TableOperation
 from concord.integer.pairs import OF_PAIRS, PAIR_BYTES, with_pair_tables
-from concord.integer.requantise import codes_of_floats
 from concord.integer.weighted_sums import RequantisedSums, WeightedSums
 from concord.integer.wide import integers_of, numbers_of
 from concord.integer.wide_numbers import WideNumbers
@@ -114,7 +113,9 @@ class IntegerNetwork:
             if array.dtype.kind != "f":
                 raise TypeError(f"{name} must be an array of floats, not of {array.dtype}")
             return integers_of(array)
-        return scheme.check(array).astype(np.int64) if array.dtype.kind in "iu" else codes_of_floats(array, scheme)
+        if array.dtype.kind == "f":
+            return scheme.codes_of(array.astype(np.float32))
+        return scheme.check(array).astype(np.int64)
 
     @property
     def wide_sums(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from concord.integer.graph import IntegerGraph, IntegerOperation, readers
 from concord.integer.operations import CodeFloats, CodePairTable, CodeProduct, CodeSum, CodeTable
 from concord.transfer import CodeRange, TransferTable, UniformAffine
 from concord.transfer.operators import PointwiseOperator
-from concord.transfer.scheme import MAX_BITS
+from concord.transfer.targets import MAX_BITS
 
 #: Bytes of a table of codes of 8 bits: what a table of two operands of 4 bits takes, too.
 PAIR_BYTES = 256

@@ -28,7 +28,6 @@ from concord.integer.model_values import (
 )
 from concord.integer.moves import Move, NoMove
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
-from concord.integer.requantise import codes_of_floats
 from concord.integer.tables import code_table, number_table
 from concord.integer.uses import Uses
 from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, TabledNumbers, integers_of, limit_of
@@ -117,7 +116,7 @@ class Reading:
         if match is None or int(match[2]) > 16:
             raise Refusal(f"codes must be integers of at most 16 bits, not {dtype}", "quantise to int8")
         scale, zero = self.step(node, place)
-        return UniformAffine(int(match[2]), scale, zero, CodeRange.UNSIGNED if match[1] else CodeRange.SIGNED)
+        return UniformAffine(int(match[2]), scale, zero, CodeRange.of(not match[1]))
 
     def step(self, node: OnnxNode, place: int) -> tuple[float, int]:
         """The scale at an operand of a node, and the zero point after it."""
@@ -439,7 +438,8 @@ class Reading:
             return
         low, high = scheme.low, scheme.high
         for least, most in pending.limits:  # rounding is monotone, so codes may be limited in the place of numbers
-            low, high = (min(max(int(end), low), high) for end in codes_of_floats((least, most), scheme))
+            ends = scheme.codes_of(np.array([least, most], dtype=np.float32))
+            low, high = (min(max(int(end), low), high) for end in ends)
         self.add_all(pending.make(CodeTarget(output, scheme, low, high)), scheme)
 
     def quantised_numbers(self, name: str, scheme: UniformAffine, output: str) -> None:

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from concord.integer.float32 import Binary32, Integers
-from concord.spec.formats import Rounding
 from concord.spec.widths import limits, needed_width
-from concord.transfer import UniformAffine
-from concord.transfer.scheme import round_floats
 
 #: Bits of sums of products of two tensors of 16 bits.
 LONG_BITS = 62
@@ -129,17 +125,3 @@ def along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.floa
     if numbers.size > 1:
         shape[axis] = -1
     return numbers.reshape(shape)
-
-
-def codes_of_floats(values: ArrayLike, scheme: UniformAffine) -> Integers:
-    """The codes of numbers, by a quotient of binary32 that is rounded as the scheme says; ``ValueError`` for NaN."""
-    steps = np.asarray(values, dtype=np.float32) / np.float32(scheme.scale)
-    if np.isnan(steps).any():
-        raise ValueError("inputs must be numbers, not NaN")
-    return np.clip(nearest_integers(steps, scheme.rounding) + scheme.zero, scheme.low, scheme.high)
-
-
-def nearest_integers(values: NDArray[np.floating[Any]], rounding: Rounding) -> Integers:
-    """The nearest integers of numbers, saturated at 2**40 in magnitude, far beyond all codes."""
-    limited = np.clip(np.asarray(values, dtype=np.float64), -(2.0**40), 2.0**40)
-    return round_floats(limited, rounding).astype(np.int64)

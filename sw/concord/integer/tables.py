@@ -43,7 +43,7 @@ def code_table(source: UniformAffine, functions: tuple[FunctionStep, ...], targe
     def one_number(x: Fraction) -> Fraction | float:
         """Number to which the exact quantisation gives the same code as the quotient."""
         quotient = float(quotients(np.asarray([float(x)], dtype=np.float32))[0])
-        return Fraction(quotient) * target.step if np.isfinite(quotient) else quotient
+        return Fraction(quotient) * target.scale if np.isfinite(quotient) else quotient
 
     codes = np.arange(source.low, source.high + 1)
     numbers = (codes - source.zero).astype(np.float32) * np.float32(source.scale)

@@ -11,6 +11,10 @@ import numpy as np
 class WideNumbers:
     """Binary32 numbers as integers, in the order of the numbers (:mod:`concord.integer.wide`)."""
 
+    def __str__(self) -> str:
+        """Type of the numbers, where codes have a meaning."""
+        return "float32"
+
     @property
     def bits(self) -> int:
         """Bits of an integer."""

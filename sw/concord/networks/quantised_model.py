@@ -9,14 +9,14 @@ import numpy as np
 
 from concord.compiler.calibration.calibration import Inputs, relative_error
 from concord.compiler.ir.quantised_model import QuantisedModel
-from concord.compiler.ir.quantized import powers_of_two
 from concord.compiler.ir.table_specs import Domain
 from concord.compiler.model import Compiled
 from concord.frontend import import_model, reference_graph
 from concord.golden import binary16
+from concord.golden.codes import Codes
 from concord.graph import execute
 from concord.graph.cost import macs
-from concord.graph.ir import Graph, Quantization
+from concord.graph.ir import Graph
 from concord.networks.calibrated import emulate
 from concord.networks.samples import finite_samples, samples_to_measure
 from concord.utils.arrays import FloatArray
@@ -83,12 +83,12 @@ def _changing(reference: Graph, inputs: Inputs) -> Iterator[str]:
     pairs = [node for node in reference.nodes if node.op == "FakeQuantize"]
     values = execute.run(reference, inputs, keep={node.inputs[0] for node in pairs})
     for node in pairs:
-        codes: Quantization = node.attrs["quantization"]
+        codes: Codes = node.attrs["quantization"]
         source = node.inputs[0]
-        if source in reference.inputs and codes.axis is None and powers_of_two(codes.scale):
+        if source in reference.inputs and codes.axis is None and codes.exponents is not None:
             continue
         x = values[source].reshape(-1, *reference.shapes[source])
-        low, _ = codes.range
+        low, _ = codes.span
         x = x if low.any() or source in reference.inputs else np.maximum(x, 0.0)
         if relative_error(codes.rounded(x), x) > _MUCH:
             yield node.name

@@ -7,8 +7,8 @@ count is within a threshold. ``docs/overflow.md`` shows both.
 
 from concord.overflow.compiled import analyse_machine
 from concord.overflow.kinds import KINDS, IntegerSettings, kind_of
-from concord.overflow.mapping import Mapping
 from concord.overflow.quantised import analyse_integers
+from concord.overflow.ranges import codes_of_range
 from concord.overflow.results import Analysis, LayerOverflow, StageFacts
 from concord.sums.histogram import Histogram, needed_bits
 
@@ -18,10 +18,10 @@ __all__ = [
     "Histogram",
     "IntegerSettings",
     "LayerOverflow",
-    "Mapping",
     "StageFacts",
     "analyse_integers",
     "analyse_machine",
+    "codes_of_range",
     "kind_of",
     "needed_bits",
 ]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.golden import binary16
+from concord.golden.rounding import round_floats
 from concord.golden.scale import scaled
 from concord.image import Image, Memories
 from concord.operations import OPERATIONS, Ends
@@ -294,5 +295,5 @@ def _rounded(x: FloatArray, rounding: Rounding) -> Ends:
     """Least and greatest integer that a number may be rounded to."""
     if rounding is Rounding.STOCHASTIC:
         return np.floor(x), np.ceil(x)
-    nearest = np.rint(x) if rounding is Rounding.NEAREST_EVEN else np.copysign(np.floor(np.abs(x) + 0.5), x)
+    nearest = round_floats(x, rounding)
     return nearest, nearest

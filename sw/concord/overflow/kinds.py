@@ -9,7 +9,7 @@ from typing import Any
 from concord.graph.cost import node_macs
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
-from concord.overflow.mapping import OPERAND_WIDTHS, ROUNDINGS
+from concord.overflow.ranges import OPERAND_WIDTHS, ROUNDINGS
 from concord.sums.histogram import check_width
 
 
@@ -36,7 +36,7 @@ class IntegerSettings:
     rounds : int
         How often a layer is counted at most.
     rounding : str
-        See :class:`Mapping`.
+        See :func:`concord.overflow.codes_of_range`.
     """
 
     width: int = 16

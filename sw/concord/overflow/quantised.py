@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Named
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from concord.golden.codes import Codes
 from concord.graph.ir import Graph
 from concord.overflow.kinds import IntegerSettings, kind_of, settings_of
 from concord.overflow.layers import LayerProduct, products
-from concord.overflow.mapping import Mapping
+from concord.overflow.ranges import codes_of_range
 from concord.overflow.results import Analysis, LayerOverflow, Scaling, StageFacts
 from concord.overflow.scaling import Factors, scale
 from concord.sums.counting import count
@@ -25,11 +26,11 @@ LEAST, MOST = 4, 32
 
 def analyse_integers(
     graph: Graph,
-    inputs: Named[str, npt.ArrayLike],
+    inputs: Mapping[str, npt.ArrayLike],
     *,
     kind: str | None = None,
     settings: IntegerSettings | None = None,
-    ranges: Named[str, tuple[float, float]] | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
     name: str | None = None,
     engine: Engine | None = None,
 ) -> Analysis:
@@ -84,22 +85,22 @@ def analyse_integers(
 
 
 def _layer(
-    product: LayerProduct, settings: IntegerSettings, ranges: Named[str, tuple[float, float]], engine: Engine | None
+    product: LayerProduct, settings: IntegerSettings, ranges: Mapping[str, tuple[float, float]], engine: Engine | None
 ) -> LayerOverflow:
-    weights = Mapping.of(product.w, settings.weight_width, settings.rounding)
-    data = Mapping.of(product.x, settings.input_width, settings.rounding)
-    used = data
+    weights, used = _range(product.w), _range(product.x)
+    data = used
     if product.tensor in ranges:
         low, high = ranges[product.tensor]
-        data = Mapping(low, high, settings.input_width, rounding=settings.rounding)
-        if data.low > used.low or data.high < used.high:
+        data = min(low, 0.0), max(high, 0.0)
+        if data[0] > used[0] or data[1] < used[1]:
             raise ValueError(
-                f"range of {product.tensor} must hold the samples, {used.low:g} to {used.high:g}, not {low:g},{high:g}"
+                f"range of {product.tensor} must hold the samples, {used[0]:g} to {used[1]:g}, not {low:g},{high:g}"
             )
 
-    def mapped(factors: Factors) -> tuple[Mapping, Mapping, Any]:
-        w, x = weights.scaled(factors.weight), data.scaled(factors.input)
-        bias = None if product.bias is None else _whole(product.bias / (w.step * x.step))
+    def mapped(factors: Factors) -> tuple[Codes, Codes, Any]:
+        w = codes_of_range(*weights, settings.weight_width, factors.weight, settings.rounding)
+        x = codes_of_range(*data, settings.input_width, factors.input, settings.rounding)
+        bias = None if product.bias is None else _whole(product.bias / (w.steps * x.steps))
         return w, x, bias
 
     shares = (
@@ -125,13 +126,20 @@ def _layer(
         for stage, histogram in scaled.sums.items()
     )
     factors = scaled.factors
-    scaling = Scaling(w.step, x.step, factors.weight, factors.input, scaled.rounds, scaled.within)
+    scaling = Scaling(float(w.scale), float(x.scale), factors.weight, factors.input, scaled.rounds, scaled.within)
     return LayerOverflow(product.name, product.operator, stages, scaling)
 
 
-def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Histograms:
-    """Histograms of the values that a product makes with some mappings."""
-    return count(product.arrange(x(product.x), w(product.w), bias))
+def _counted(product: LayerProduct, w: Codes, x: Codes, bias: npt.NDArray[Any] | None) -> Histograms:
+    """Histograms of the values that a product makes in some codes."""
+    return count(product.arrange(x.codes_of(product.x), w.codes_of(product.w), bias))
+
+
+def _range(values: npt.NDArray[Any]) -> tuple[float, float]:
+    """Least and greatest of some values and zero; ``ValueError`` if there are none."""
+    if not values.size:
+        raise ValueError("values must be at least one number, not none")
+    return min(float(values.min()), 0.0), max(float(values.max()), 0.0)
 
 
 def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
@@ -142,16 +150,16 @@ def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
     return np.array([int(value) for value in rounded.reshape(-1)], dtype=object).reshape(rounded.shape)
 
 
-def _floor(data: Mapping, used: Mapping) -> float:
+def _floor(data: tuple[float, float], used: tuple[float, float]) -> float:
     """The part of a range that its values use."""
-    sides = [part / whole for part, whole in ((used.low, data.low), (used.high, data.high)) if whole]
+    sides = [part / whole for part, whole in zip(used, data, strict=True) if whole]
     return max(sides, default=1.0) or 1.0
 
 
-def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Extremes:
+def _bounds(product: LayerProduct, w: Codes, x: Codes, bias: npt.NDArray[Any] | None) -> Extremes:
     """Ends of what elements anywhere in their range can make."""
     if product.rows is not None:
-        return bound(product.rows(w(product.w)), bias, x.ends)
+        return bound(product.rows(w.codes_of(product.w)), bias, x.ends)
     terms = product.x.shape[-1]
     corners, extremes = [a * b for a in w.ends for b in x.ends], Extremes()
     extremes.include(SumStage.PRODUCT, *corners)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from concord.spec import isa
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode
 from concord.spec.isa import Instruction, IntegerSource, Mem, MvMode, Op, PipelineStage
 from concord.spec.operations import WRITE_OPS
 
@@ -22,7 +22,7 @@ VALUE_NAMES: dict[tuple[Op, str], dict[str, int]] = {
     (Op.I_SRC, "kind"): {kind.name.lower(): int(kind) for kind in IntegerSource},
     (Op.MV_MUL, "mode"): {mode.name.lower(): int(mode) for mode in MvMode},
     (Op.SET_QUANT, "mode"): {mode.name.lower(): int(mode) for mode in ExponentMode},
-    (Op.SET_QUANT, "rounding"): {mode.name.lower(): int(mode) for mode in Rounding},
+    (Op.SET_QUANT, "rounding"): {mode.name.lower(): int(mode) for mode in BLOCK_ROUNDINGS},
 }
 
 

@@ -51,11 +51,16 @@ SCALED_MAX = (1 << BINARY16_PRECISION) - 1
 
 
 class Rounding(IntEnum):
-    """Rounding of a value between two codes. The number is the encoding in the ISA."""
+    """Rounding of a value between two codes. The number is the encoding in the ISA, which has no ``FLOOR``."""
 
     NEAREST_EVEN = 0
     NEAREST_AWAY = 1
     STOCHASTIC = 2
+    FLOOR = 3
+
+
+#: Roundings of the mantissas of a block.
+BLOCK_ROUNDINGS = (Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY, Rounding.STOCHASTIC)
 
 
 #: Noise of stochastic rounding: lane p of a converter has an xorshift register of ``NOISE_STATE_BITS`` that starts at

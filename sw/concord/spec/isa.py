@@ -60,7 +60,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from concord.spec.fields import Field, Layout
-from concord.spec.formats import SCALE_SHIFT_BITS, ExponentMode, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, SCALE_SHIFT_BITS, ExponentMode
 from concord.spec.operations import IntegerSource as IntegerSource
 from concord.spec.operations import Mem as Mem
 from concord.spec.operations import MvMode as MvMode
@@ -233,7 +233,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             Field("rounding", 2, doc="0 nearest even, 1 nearest away, 2 stochastic"),
         ),
         "Conversion to narrow of the chains that follow.",
-        most=(("rounding", max(Rounding)),),
+        most=(("rounding", max(BLOCK_ROUNDINGS)),),
     ),
     Instruction(
         Op.SET_SCALE,

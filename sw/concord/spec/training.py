@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from concord.spec.formats import Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, Rounding
 from concord.spec.widths import largest
 
 #: Exponents have 8 bits, whatever the width of the mantissas.
@@ -48,8 +48,10 @@ class TrainingFormat:
             raise ValueError(f"bits must be in {TRAIN_BITS_MIN}..{TRAIN_BITS_MAX}, not {self.bits!r}")
         if self.block < 0:
             raise ValueError(f"block must be 0 (the whole tensor) or more, not {self.block!r}")
-        if self.rounding not in list(Rounding):
-            raise ValueError(f"rounding must be one of {[r.name.lower() for r in Rounding]}, not {self.rounding!r}")
+        if self.rounding not in BLOCK_ROUNDINGS:
+            raise ValueError(
+                f"rounding must be one of {[r.name.lower() for r in BLOCK_ROUNDINGS]}, not {self.rounding!r}"
+            )
 
     @property
     def q_max(self) -> int:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from concord.spec.formats import Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS
 from concord.spec.training import TrainingFormats
 from concord.train.augment import Augmentation
 from concord.train.losses import ONLY, OutputLoss, check_loss
@@ -371,7 +371,7 @@ def read_formats(table: Mapping[str, Any], where: str) -> TrainingFormats:
             where,
         )
         if "rounding" in options:
-            names = {rounding.name.lower(): rounding for rounding in Rounding}
+            names = {rounding.name.lower(): rounding for rounding in BLOCK_ROUNDINGS}
             if options["rounding"] not in names:
                 raise ValueError(f"rounding must be one of {', '.join(names)}, not {options['rounding']!r}")
             options["rounding"] = names[options["rounding"]]

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from concord.golden.integers import excess, grid_of, moved
+from concord.golden.integers import excess, grid_of, moved, rounded
 from concord.golden.rounding import round_shift
 from concord.golden.training import Block, bits_to_drop, quantize_float
 from concord.spec.formats import Rounding
@@ -29,7 +29,7 @@ from concord.utils.arrays import Ints
 
 Array = npt.NDArray[Any]
 
-#: Integers up to these can be rounded by ``rint``, see :func:`nearest_away`.
+#: Integers up to these can be rounded by ``rint``, see :func:`shift_floats`.
 _RINT_SINGLE, _RINT_LIMIT = SINGLE >> 2, DOUBLE >> 2
 #: Elements that are rounded at once: what the cache holds.
 _CHUNK = 1 << 14
@@ -116,12 +116,9 @@ def narrow(tensor: Tensor, fmt: TrainingFormat, noise: NoiseStream | None = None
     if right < 0 or top > _RINT_LIMIT or tensor.mant.dtype == np.int64 or fmt.rounding != Rounding.NEAREST_AWAY:
         exact = tensor.mant.astype(np.int64)
         bits = noise.take(exact.shape) if noise is not None and fmt.rounding == Rounding.STOCHASTIC else None
-        if right < 0:
-            exact, right = np.clip(exact, -fmt.q_max, fmt.q_max), max(right, -31)
-        rounded = np.clip(round_shift(exact, right, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
         peak = fmt.q_max if right < 0 else peak
-        return Tensor.of(rounded, exp, peak)
-    return Tensor(nearest_away(tensor.mant, right, top, exact_type(peak), fmt.q_max), exp, peak)
+        return Tensor.of(rounded(exact, right, fmt.bits, fmt.rounding, bits), exp, peak)
+    return Tensor(shift_floats(tensor.mant, right, top, exact_type(peak), fmt.q_max), exp, peak)
 
 
 class Saturations(Protocol):
@@ -169,7 +166,7 @@ def _beyond(mant: Array, top: int, right: int, limit: int) -> int:
     return int(np.count_nonzero(np.abs(mant) >= least)) if least <= top else 0
 
 
-def nearest_away(mant: Array, right: int, top: int, dtype: type[np.generic], limit: int) -> Array:
+def shift_floats(mant: Array, right: int, top: int, dtype: type[np.generic], limit: int) -> Array:
     """``mant * 2**-right`` to the nearest, halves away, within a limit.
 
     ``rint`` rounds halves to even. A factor that is one unit in its last place greater moves every number by one or
@@ -247,11 +244,11 @@ def _shift_blocks(blocks: Array, drop: Ints, fmt: TrainingFormat, noise: NoiseSt
         # Blocks are the last axes then, as they are in the tensor whose blocked axis is the last one.
         moved = np.moveaxis(exact, (at, at + 1), (-2, -1))
         bits = np.moveaxis(noise.take(moved.shape), (-2, -1), (at, at + 1))
-    return np.clip(round_shift(exact, drop, fmt.rounding, bits), -fmt.q_max, fmt.q_max)
+    return rounded(exact, drop, fmt.bits, fmt.rounding, bits)
 
 
 def _rint_blocks(blocks: Array, drop: Ints, least: int, top: int, limit: int) -> Array:
-    """Blocks without the bits that each drops, halves away from zero as in :func:`nearest_away`, in units of ``least``
+    """Blocks without the bits that each drops, halves away from zero as in :func:`shift_floats`, in units of ``least``
     bits."""
     units = drop - least
     single = blocks.dtype == np.float32 and top <= _RINT_SINGLE and limit << int(units.max()) <= SINGLE

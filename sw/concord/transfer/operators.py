@@ -11,7 +11,7 @@ from typing import Any
 
 from concord.functions import FUNCTIONS, ExactFunction, IntervalBounds, Number, function
 from concord.functions.intervals import Interval, clip, constant
-from concord.transfer.scheme import require_finite
+from concord.golden.codes import require_finite
 
 Parameters = Mapping[str, float | Fraction]
 #: A name, a name with parameters, or a function from the exact input to a number.

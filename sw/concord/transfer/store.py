@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from concord.functions import ExactFunction
+from concord.golden.codes import Codes
 from concord.image.container import Arrays, FileKind, digest, read_file, write_file
 from concord.transfer.operators import PointwiseOperator
 from concord.transfer.records import operator_of, operator_record, target_of, target_record
-from concord.transfer.scheme import Scheme, TableTarget
 from concord.transfer.table import Entries, TransferTable, compute
+from concord.transfer.targets import TableTarget
 
 
 class TransferError(ValueError):
@@ -29,7 +30,7 @@ _KIND = FileKind("transfer tables", "a file of transfer tables", 1, TransferErro
 class Site:
     """A place between two layers: what is computed there, and which stored table does it."""
 
-    source: Scheme
+    source: Codes
     operators: tuple[PointwiseOperator, ...]
     target: TableTarget
     table: int
@@ -47,8 +48,8 @@ class Site:
     def of(cls, record: Mapping[str, Any]) -> Site:
         """The site of a record."""
         source, table = target_of(record["source"]), record["table"]
-        if not isinstance(source, Scheme):
-            raise ValueError(f"source must be a scheme, not {source!r}")
+        if not isinstance(source, Codes):
+            raise ValueError(f"source must be codes, not {source!r}")
         if not isinstance(table, int):
             raise ValueError(f"table must be a number, not {table!r}")
         return cls(source, tuple(map(operator_of, record["operators"])), target_of(record["target"]), table)

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from concord.functions.interval_bounds import resolve
 from concord.functions.table_ends import POINTS, ends_are_constant, everywhere
 from concord.functions.tables import Table
+from concord.golden.codes import Codes
 from concord.transfer.operators import Composition, OperatorLike, PointwiseOperator
-from concord.transfer.scheme import Binary16, Scheme, TableTarget
-from concord.transfer.schemes import TableIndex
+from concord.transfer.targets import MAX_BITS, Binary16, TableTarget, codes_between, numbers_of, scale_of_index
 from concord.utils.arrays import FloatArray
 
 Entries = NDArray[np.integer[Any]]
@@ -30,7 +30,7 @@ class TransferTable:
 
     Parameters
     ----------
-    source : Scheme
+    source : Codes
         Of the codes looked up.
     operators : tuple of PointwiseOperator
         In the order of application; empty for a conversion.
@@ -40,7 +40,7 @@ class TransferTable:
         Codes of the target, of code ``source.low`` first; kept as a read-only copy of type ``target.dtype``.
     """
 
-    source: Scheme
+    source: Codes
     operators: tuple[PointwiseOperator, ...]
     target: TableTarget
     entries: Entries
@@ -69,15 +69,17 @@ class TransferTable:
         return np.asarray(self.entries[index])
 
     def npu_table(self, name: str = "") -> Table:
-        """This table as a table of the NPU; ``ValueError`` unless it is from a :class:`TableIndex` to binary16.
+        """This table as a table of the NPU; ``ValueError`` unless it is from a :func:`table_index` to binary16.
 
         Ends are constant as :mod:`concord.functions.table_ends` says; with an operator of the caller's none is.
         """
-        if not isinstance(self.source, TableIndex) or not isinstance(self.target, Binary16):
-            kinds = f"{type(self.source).__name__} to {type(self.target).__name__}"
-            raise ValueError(f"a table of the NPU must be from TableIndex to Binary16, not from {kinds}")
+        scale = scale_of_index(self.source)
+        if scale is None or not isinstance(self.target, Binary16):
+            raise ValueError(
+                f"a table of the NPU must be from table_index to Binary16, not {self.source} to {self.target}"
+            )
         label = name or "+".join(operator.name for operator in self.operators) or "identity"
-        codes = self.source.low, self.source.high, self.source.scale
+        codes = self.source.low, self.source.high, scale
         constant_ends, values = (False, False), _everywhere(self.operators)
         if values is not None:
             pole = any(operator.pole for operator in self.operators)
@@ -94,14 +96,14 @@ def _everywhere(operators: tuple[PointwiseOperator, ...]) -> tuple[FloatArray, F
 
 
 def transfer_table(
-    source: Scheme, functions: Sequence[OperatorLike], target: TableTarget, *, always_exact: bool = False
+    source: Codes, functions: Sequence[OperatorLike], target: TableTarget, *, always_exact: bool = False
 ) -> TransferTable:
     """Compute a table.
 
     Parameters
     ----------
-    source, target : Scheme, TableTarget
-        The two sides, of any widths.
+    source, target : Codes, TableTarget
+        The two sides, of 1 to 16 bits each.
     functions : sequence
         Operators in the order of application, none for a conversion: names, pairs of a name and a mapping of
         parameters, or callables from a ``Fraction`` to a ``Fraction``, ``Decimal`` or float. The result of the last one
@@ -115,15 +117,18 @@ def transfer_table(
 
 
 def compute(
-    source: Scheme, operators: Sequence[PointwiseOperator], target: TableTarget, *, always_exact: bool = False
+    source: Codes, operators: Sequence[PointwiseOperator], target: TableTarget, *, always_exact: bool = False
 ) -> Entries:
     """The entries of :func:`transfer_table`."""
+    for side in (source, target):
+        if side.bits > MAX_BITS:
+            raise ValueError(f"codes of a table must have at most {MAX_BITS} bits, not {side.bits}")
     chain = Composition(operators)
 
     def entry(k: int) -> int:
         return target.quantize(chain(source.dequantize(source.low + k)))
 
-    bounds = None if always_exact else chain.bounds_of(source.numbers())
+    bounds = None if always_exact else chain.bounds_of(numbers_of(source))
     if bounds is None:
         return np.array([entry(k) for k in range(source.count)], dtype=np.int64)
-    return resolve(*target.ends(bounds), entry)
+    return resolve(*codes_between(target, bounds), entry)

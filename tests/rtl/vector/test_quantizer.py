@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from concord.golden import blocks
-from concord.spec.formats import ExponentMode, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode, Rounding
 from concord.spec.presets import ECP5_85F, TINY, UP5K
 from concord_rtl.parts.control import QUANT_CTRL
 from concord_rtl.parts.noise import Noise
@@ -44,7 +44,7 @@ def vectors(rng, config, count):
 
 def controls(rng, config, count):
     fmt = config.act
-    roundings = len(Rounding) if config.stochastic else 2
+    roundings = len(BLOCK_ROUNDINGS) if config.stochastic else 2
     return [
         {
             "mode": int(rng.integers(0, 2)),

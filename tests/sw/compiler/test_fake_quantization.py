@@ -9,7 +9,8 @@ import concord
 from concord.compiler.lowering.fake_quantization import spread, table_of
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.graph.ir import Node, Quantization
+from concord.golden.codes import CodeRange, Codes
+from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.spec.isa import Op
 from concord.spec.presets import ECP5_85F, TINY
@@ -63,7 +64,7 @@ def limited(kind, scale, zero=0):
     ],
 )  # fmt: skip
 def test_a_power_of_two_is_exact(kind, scale, zero):
-    codes = Quantization(np.float64(scale), np.int64(zero), 8 if "8" in kind else 4, kind[0] == "I")
+    codes = Codes(8 if "8" in kind else 4, scale, zero, CodeRange.of(kind[0] == "I"))
     graph = graph_of([node_of(codes)], x=(1, 6))
     proto, x = limited(kind, scale, zero)
     (want,) = onnxruntime_results(proto, {"x": x})
@@ -80,28 +81,34 @@ def node_of(codes, name="codes", x="x", y="y"):
 @pytest.mark.parametrize(("kind", "bits", "signed"), [("INT4", 4, True), ("UINT4", 4, False)])
 def test_other_scales_are_codes_but_for_neighbours(kind, bits, signed, scale):
     """A value that binary16 moves across the middle between two codes gets the other one, and no other."""
-    codes = Quantization(np.float64(np.float32(scale)), np.int64(-2 if signed else 5), bits, signed)
+    codes = Codes(bits, np.float32(scale), -2 if signed else 5, CodeRange.of(signed))
     x = np.random.default_rng(5).uniform(-12, 12, (200, 6)) * scale
     want = codes.rounded(np.float16(x).astype(float))
     found = emulate(compile_graph(graph_of([node_of(codes)], x=(1, 6)), ECP5_85F), {"x": x})["y"]
-    steps = np.rint((found - want) / codes.step)
-    assert np.abs(found - want - steps * codes.step).max() <= 2.0**-11 * np.abs(want).max() + 2.0**-24
+    steps = np.rint((found - want) / codes.steps)
+    assert np.abs(found - want - steps * codes.steps).max() <= 2.0**-11 * np.abs(want).max() + 2.0**-24
     assert np.abs(steps).max() <= 1 and np.mean(steps != 0) < 0.01
     # The values in question are those beside a middle.
-    places = np.abs(np.mod(np.float16(x) / codes.scale, 1) - 0.5)
+    places = np.abs(np.mod(np.float16(x) / codes.steps, 1) - 0.5)
     assert (places[steps != 0] < 0.02).all()
 
 
 @pytest.mark.parametrize(
     "codes",
     [
-        Quantization(np.array([0.5, 0.25, 2.0, 1.0, 0.125, 4.0]), np.array([0, 3, -4, 0, 7, -8]), 4, True, 1),
-        Quantization(np.array([2.0**-17, 2.0**-3, 2.0**-5, 2.0**-5, 2.0, 2.0**3]), np.zeros(6, int), 8, False, 1),
+        Codes(4, np.array([0.5, 0.25, 2.0, 1.0, 0.125, 4.0]), np.array([0, 3, -4, 0, 7, -8]), axis=1),
+        Codes(
+            8,
+            np.array([2.0**-17, 2.0**-3, 2.0**-5, 2.0**-5, 2.0, 2.0**3]),
+            np.zeros(6, int),
+            CodeRange.UNSIGNED,
+            axis=1,
+        ),
     ],
 )
 def test_scales_per_channel_are_sums(codes):
-    x = np.random.default_rng(6).normal(0, 20, (200, 6)) * codes.scale
-    x[::2] = np.rint(x[::2] / codes.scale) * codes.scale + codes.scale / 2
+    x = np.random.default_rng(6).normal(0, 20, (200, 6)) * codes.steps
+    x[::2] = np.rint(x[::2] / codes.steps) * codes.steps + codes.steps / 2
     x = np.float16(x).astype(float)
     compiled = compile_graph(graph_of([node_of(codes)], x=(1, 6)), ECP5_85F)
     assert Op.V_TBL not in {op.op for layer in compiled.lowered.layers for op in layer.mfu_ops}
@@ -110,7 +117,7 @@ def test_scales_per_channel_are_sums(codes):
 
 def test_more_schemes_than_tables():
     """Those that are read most have tables; all have the codes that they should."""
-    schemes = [Quantization(np.float64(2.0**-k), np.int64(k % 5 - 2), 4, True) for k in range(TINY.table_slots + 3)]
+    schemes = [Codes(4, 2.0**-k, k % 5 - 2) for k in range(TINY.table_slots + 3)]
     nodes = [node_of(codes, f"codes{k}", "x", f"t{k}") for k, codes in enumerate([*schemes, schemes[-1]])]
     graph = graph_of(nodes, x=(1, 4))
     graph.outputs = [one.outputs[0] for one in nodes]
@@ -125,7 +132,7 @@ def test_more_schemes_than_tables():
 
 def test_codes_of_16_bits_are_limited():
     """They are finer than binary16, which is all that is rounded to."""
-    codes = Quantization(np.float64(2.0**-14), np.int64(0), 16, True)
+    codes = Codes(16, 2.0**-14)
     x = np.float16(np.random.default_rng(8).normal(0, 3, (30, 4))).astype(float)
     found = emulate(compile_graph(graph_of([node_of(codes)], x=(1, 4)), ECP5_85F), {"x": x})["y"]
     assert np.abs(found - codes.rounded(x)).max() <= 2.0**-11 and np.abs(found).max() <= 2.0
@@ -157,7 +164,7 @@ def test_what_is_refused_says_so():
 
 
 def test_scales_that_hardly_differ_share_a_table():
-    schemes = [Quantization(np.float64(scale), np.int64(0), 4, True) for scale in (0.3, 0.3 * (1 + 2.0**-30))]
+    schemes = [Codes(4, scale) for scale in (0.3, 0.3 * (1 + 2.0**-30))]
     nodes = [node_of(codes, f"codes{k}", "x", f"t{k}") for k, codes in enumerate(schemes)]
     graph = graph_of(nodes, x=(1, 4))
     graph.outputs = ["t0", "t1"]

@@ -15,10 +15,10 @@ from concord.compiler.lowering import states as lowering
 from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.golden.codes import Codes
 from concord.graph import execute
 from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Node
-from concord.graph.quantization import Quantization
 from concord.graph.states import states_of, with_state_inputs, with_states
 from concord.host import connect
 from concord.image import Image, ImageError, Phase
@@ -220,7 +220,7 @@ def test_no_arrangement_prepares_a_state(what):
 def test_a_state_with_codes_of_a_quantised_model():
     """The host does not round it to them; what is not exact is told."""
     graph = before()
-    codes = Quantization(np.array(0.25), np.array(0), 8, True)
+    codes = Codes(8, 0.25)
     graph.quantization["sum"] = codes
     compiled = compile_graph(graph, ROOMY)
     assert "sum" not in compiled.package.arrangement.grids

@@ -19,7 +19,7 @@ from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove, PadMove
 from concord.integer.operations import CodeMovement, CodePairTable, CodeSum
 from concord.integer.pairs import with_pair_tables
-from concord.integer.requantise import Requantisation, codes_of_floats
+from concord.integer.requantise import Requantisation
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.prove.exact import prove_exact
 from concord.transfer import CodeRange, UniformAffine
@@ -203,7 +203,7 @@ def small_graph(tmp_path, kind=QuantType.QInt8):
 def test_a_small_network(command, options, tmp_path):
     proto, x = small_graph(tmp_path)
     graph = integer.load(proto).graph
-    codes = codes_of_floats(x, graph.schemes[graph.inputs["x"]])
+    codes = graph.schemes[graph.inputs["x"]].codes_of(np.float32(x))
     assert compare(graph, {"x": codes}, tmp_path, command, options) == 80
 
 
@@ -212,7 +212,7 @@ def test_every_tensor_of_a_small_network(tmp_path):
     proto, x = small_graph(tmp_path, QuantType.QUInt8)
     graph = integer.load(proto, compose=False).graph
     every = replace(graph, outputs={name: name for name in graph.schemes})
-    codes = codes_of_floats(x, graph.schemes[graph.inputs["x"]])
+    codes = graph.schemes[graph.inputs["x"]].codes_of(np.float32(x))
     assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)
 
 
@@ -222,7 +222,7 @@ def test_every_tensor_of_few_bits(kind, bits, tmp_path):
     proto, x = small_graph(tmp_path, kind)
     graph = integer.load(in_few_bits(proto, bits), compose=False).graph
     every = replace(graph, outputs={name: name for name in graph.schemes})
-    codes = codes_of_floats(x, graph.schemes[graph.inputs["x"]])
+    codes = graph.schemes[graph.inputs["x"]].codes_of(np.float32(x))
     assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)
 
 
@@ -237,7 +237,7 @@ def test_trained_networks(name, file, kind, form, command, options, tmp_path):
     graph = integer.load(proto).graph
     ((port, tensor),) = graph.inputs.items()
     every = replace(graph, outputs={name: name for name in graph.schemes})
-    assert compare(every, {port: codes_of_floats(x, graph.schemes[tensor])}, tmp_path, command, options) > 100
+    assert compare(every, {port: graph.schemes[tensor].codes_of(np.float32(x))}, tmp_path, command, options) > 100
 
 
 def test_places_are_shared(tmp_path):

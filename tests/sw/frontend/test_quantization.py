@@ -56,21 +56,21 @@ def test_network(per_axis, transposed):
     kept = {name: graph.quantization[name] for name in ("x", "r", "y")}
     assert set(graph.quantization) == set(kept)
     assert (kept["x"].bits, kept["x"].signed, kept["x"].axis) == (8, False, None)
-    assert kept["x"].scale == np.float32(0.05) and kept["x"].zero_point == 128
-    assert kept["r"].signed and kept["y"].zero_point == -3
+    assert kept["x"].scale == float(np.float32(0.05)) and kept["x"].zero == 128
+    assert kept["r"].signed and kept["y"].zero == -3
     weights = graph.weight_quantization
     assert set(weights) == {"conv", "gemm"}
     assert weights["conv"].axis == (0 if per_axis else None)
     for name, shape in (("conv", (-1, 1, 1, 1)), ("gemm", (-1, 1))):
         layer = next(n for n in graph.nodes if n.name == name)
         known = weights[name]
-        scale = known.scale.reshape(shape) if known.axis == 0 else known.scale
-        zero = known.zero_point.reshape(shape) if known.axis == 0 else known.zero_point
+        scale = known.steps.reshape(shape) if known.axis == 0 else known.steps
+        zero = known.zero_points.reshape(shape) if known.axis == 0 else known.zero_points
         back = layer.attrs["weight"] / scale + zero
         assert np.allclose(back, np.round(back), atol=1e-4) and np.abs(np.round(back)).max() <= 128
     v = constants["v"].T if transposed else constants["v"]
-    assert np.array_equal(np.round(graph.nodes[-2].attrs["weight"] / weights["gemm"].scale[:, None]
-                                   + weights["gemm"].zero_point[:, None]), v)  # fmt: skip
+    assert np.array_equal(np.round(graph.nodes[-2].attrs["weight"] / weights["gemm"].steps[:, None]
+                                   + weights["gemm"].zero_points[:, None]), v)  # fmt: skip
 
 
 def test_the_graph_computes_what_the_model_does_without_rounding():
@@ -97,7 +97,7 @@ def test_other_widths():
     nodes = [*pair("x", "a"), node("Relu", ["a"], ["y"])]
     proto = model(nodes, {"x": [1, 3]}, constants={"xs": np.float32(0.5), "xz": np.int16(7)}, opset=21)
     known = import_model(proto).quantization["x"]
-    assert (known.bits, known.signed, int(known.zero_point)) == (16, True, 7)
+    assert (known.bits, known.signed, known.zero) == (16, True, 7)
     proto = model([node("DequantizeLinear", ["w", "s"], ["d"], axis=0), node("MatMul", ["x", "d"], ["y"], name="m")],
                   {"x": [1, 2]}, constants={"s": np.float32(0.5)}, opset=21)  # fmt: skip
     proto.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, [2, 2], [-8, 7, 1, 0]))
@@ -164,11 +164,11 @@ def test_limited_codes_have_fewer_bits(low, high, zero, bits):
     nodes, constants = limited_pair(low, high, zero)
     graph = import_model(model(nodes, {"x": ["N", 3]}, constants=constants))
     known = graph.quantization["x"] if bits == 8 else graph.nodes[0].attrs["quantization"]
-    assert (known.bits, known.signed, int(known.zero_point)) == (bits, low < 0, int(zero))
+    assert (known.bits, known.signed, known.zero) == (bits, low < 0, int(zero))
     x = np.linspace(-20, 20, 60).reshape(20, 3)
     codes = np.clip(np.rint(x / 0.5) + int(zero), low, high)
     assert bits == 8 or np.allclose(run(graph, {"x": x})["y"], 1 / (1 + np.exp(-(codes - int(zero)) / 2)))
-    assert [float(end) for end in known.range] == [(end - int(zero)) / 2 for end in (low, high)]
+    assert [float(end) for end in known.span] == [(end - int(zero)) / 2 for end in (low, high)]
 
 
 @pytest.mark.parametrize(("low", "high"), [(-15, 15), (-10, 4)])
@@ -214,7 +214,7 @@ def test_codes_that_begin_at_zero_are_a_relu(scale, zero, want):
         np.clip(x @ constants["w"], -np.inf if want == ["Dense"] else 0, limit),
     )
     (known,) = graph.quantization.values()
-    assert known.range[0] == (np.iinfo(zero.dtype).min - int(zero)) * np.float32(scale)
+    assert known.span[0] == (np.iinfo(zero.dtype).min - int(zero)) * np.float32(scale)
 
 
 @pytest.mark.parametrize("op", ["Relu", "Sigmoid", "Softmax"])

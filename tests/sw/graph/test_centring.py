@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from concord.golden.codes import Codes
 from concord.graph.execute import run
-from concord.graph.ir import Graph, Node, Quantization
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
 from concord.graph.passes import centring, offsets
 
-INT8 = Quantization(np.asarray(0.1), np.asarray(0), 8, True)
+INT8 = Codes(8, 0.1)
 
 
 def normalise(name, x, y, axes=(2,), centred=True, width=6):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from concord.golden.codes import Codes
 from concord.graph import execute
 from concord.graph.channels import FIXED, channels
 from concord.graph.equalised import ChannelScale, equalised, fronts, with_preparation
-from concord.graph.ir import Node, Quantization
+from concord.graph.ir import Node
 from support.compiled_nets import graph_of
 
 RNG = np.random.default_rng(3)
@@ -141,8 +142,8 @@ def test_sums_have_one_factor():
 
 def test_codes_of_quantised_models_stay():
     graph = table()
-    graph.quantization["h"] = Quantization(np.array(0.1), np.array(0), 8, True)
-    graph.weight_quantization["b"] = Quantization(np.array(0.1), np.array(0), 8, True)
+    graph.quantization["h"] = Codes(8, 0.1)
+    graph.weight_quantization["b"] = Codes(8, 0.1)
     found = channels(graph)
     assert (found.sources["h"] == FIXED).all() and (found.columns["b"] == FIXED).all()
     graph.quantization["x"] = graph.quantization.pop("h")

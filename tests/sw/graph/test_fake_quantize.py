@@ -3,25 +3,26 @@
 import numpy as np
 import pytest
 
+from concord.golden.codes import CodeRange, Codes
 from concord.graph import execute
-from concord.graph.ir import Graph, Node, Quantization
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
 from concord.graph.passes import CANONICAL, Rewriting, fake_quantize
 
 
 def codes(scale=0.5, zero=0, bits=8, signed=True, axis=None):
-    return Quantization(np.asarray(scale, float), np.asarray(zero), bits, signed, axis)
+    return Codes(bits, scale, zero, CodeRange.of(signed), axis=axis)
 
 
 INT8, UINT8, INT4, FINE = codes(), codes(0.25, 0, 8, False), codes(2.0, bits=4), codes(0.25)
 
 
 def graph_of(*rows, outputs=("y",), shape=(1, 4)):
-    """Rows ``op, inputs, output, attributes``; a Quantization in the place of the operator is a FakeQuantize."""
+    """Rows ``op, inputs, output, attributes``; Codes in the place of the operator is a FakeQuantize."""
     nodes, shapes = [], {"x": shape}
     for k, (op, inputs, output, *attrs) in enumerate(rows):
         more = attrs[0] if attrs else {}
-        if isinstance(op, Quantization):
+        if isinstance(op, Codes):
             op, more = "FakeQuantize", {"quantization": op}
         nodes.append(Node(op, f"n{k}", tuple(inputs), (output,), more))
         shapes[output] = OPS[op].shape(nodes[-1], [shapes[name] for name in inputs])[0]
@@ -39,7 +40,7 @@ def stays(graph):
     CANONICAL.run(Rewriting(graph))
     graph.check()
     assert not list(fake_quantize_problems(graph))
-    rounded = max((one.step for one in graph.quantization.values()), default=0.0)
+    rounded = max((one.scale for one in graph.quantization.values()), default=0.0)
     for name, value in execute.run(graph, x).items():
         assert np.abs(value - want[name]).max() <= 4 * rounded + 1e-9
     return [node.attrs["quantization"] for node in graph.nodes if node.op == "FakeQuantize"]
@@ -48,7 +49,7 @@ def stays(graph):
 def fake_quantize_problems(graph):
     """Every FakeQuantize has its codes as those of its result."""
     for node in graph.nodes:
-        if node.op == "FakeQuantize" and not graph.quantization[node.outputs[0]].same(node.attrs["quantization"]):
+        if node.op == "FakeQuantize" and graph.quantization[node.outputs[0]] != node.attrs["quantization"]:
             yield node.name
 
 
@@ -63,7 +64,7 @@ def test_rounding_is_that_of_onnx():
 
 def test_codes_of_eight_bits_are_remembered():
     graph = graph_of(dense("x", "a"), (INT8, ["a"], "b"), dense("b", "y"))
-    assert stays(graph) == [] and {name: one.step for name, one in graph.quantization.items()} == {"a": 0.5}
+    assert stays(graph) == [] and {name: one.scale for name, one in graph.quantization.items()} == {"a": 0.5}
 
 
 def test_several_readers_share_codes():

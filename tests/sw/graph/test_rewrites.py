@@ -21,10 +21,11 @@ from concord.compiler.lowering.rules import EXPANSIONS, lowered
 from concord.compiler.pipeline.column import TABLES
 from concord.frontend import masks
 from concord.functions import FUNCTIONS
+from concord.golden.codes import Codes
 from concord.graph import passes
 from concord.graph.equalised import equalised, with_preparation
 from concord.graph.execute import run
-from concord.graph.ir import Graph, Node, Quantization
+from concord.graph.ir import Graph, Node
 from concord.graph.level import problems
 from concord.graph.ops.elementwise import FunctionAttributes
 from concord.graph.passes.batch import with_batch
@@ -175,7 +176,7 @@ def compared(rule, graph, inputs, applies, left=None):
     for name in graph.outputs:
         np.testing.assert_allclose(results[name], kept[name], rtol=0, atol=rule.ulps * ULP * largest**2)
     for name, each in graph.quantization.items():
-        assert any(each.same(other) for other in after.quantization.values()), name
+        assert any(each == other for other in after.quantization.values()), name
     weights = {node.name: node.attrs["weight"] for node in after.nodes if "weight" in node.attrs}
     for node in graph.nodes:
         if node.name in graph.weight_quantization:
@@ -211,7 +212,7 @@ def test_results_stay(name, data):
     elif what == "output":
         graph.outputs = [*dict.fromkeys([*graph.outputs, tensor])]
     elif what == "codes":
-        graph.quantization = {tensor: Quantization(np.asarray(0.5), np.asarray(0), 8, True)}
+        graph.quantization = {tensor: Codes(8, 0.5)}
     elif what == "weights":
         graph.weight_quantization = {each.name: None for each in graph.nodes if "weight" in each.attrs}
     compared(rule, graph, drawn.x, applies=False)

@@ -74,7 +74,7 @@ def test_ends_of_codes(low, high, bits, codes):
     """Those of a number of bits are a scheme; others limit codes of the type."""
     network = integer.load(clipped(low, high))
     scheme = network.scheme("y")
-    assert (scheme.bits, scheme.codes) == (bits, codes)
+    assert (scheme.bits, scheme.range) == (bits, codes)
     assert compared(clipped(low, high), NUMBERS, "INT8")[1] == 0
     made = network.run(NUMBERS)["y"]
     assert (made.min(), made.max()) == (low, high) and made.dtype == np.int8

@@ -21,11 +21,11 @@ from concord.integer.facts import facts_of
 from concord.integer.folder import _PROGRAM, INTEGER_FOLDER, ProgramError
 from concord.integer.graph import IntegerOperation
 from concord.integer.records import _RENAMED, RecordReader, RecordWriter
-from concord.transfer import CodeRange, Scheme, Symmetric, TransferError, TransferTable, UniformAffine, transfer_table
+from concord.transfer import CodeRange, Codes, TransferError, TransferTable, transfer_table
 from concord.transfer.store import _KIND
 from support.integer_nets import SHAPE, quantised, small_network
 
-TABLE = transfer_table(Symmetric(4, 1), ["relu"], Symmetric(4, 1))
+TABLE = transfer_table(Codes.symmetric(4, 1), ["relu"], Codes.symmetric(4, 1))
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +194,8 @@ def example(hint, rng):
     if origin is np.ndarray:
         kind = np.float32 if hint == NDArray[np.float32] else np.int64
         return rng.integers(-70000, 70000, (3, 2)).astype(kind)
-    if isinstance(hint, type) and issubclass(hint, Scheme):
-        return UniformAffine(5, 0.1, 3, CodeRange.UNSIGNED)
+    if isinstance(hint, type) and issubclass(hint, Codes):
+        return Codes(5, 0.1, 3, CodeRange.UNSIGNED)
     if hint is TransferTable:
         return TABLE
     plain = {int: 1 << 40, bool: True, str: "text", type(None): None, np.float32: np.float32(0.1)}
@@ -214,7 +214,7 @@ def same(a, b):
         return False
     if isinstance(a, np.ndarray):
         return a.dtype == b.dtype and np.array_equal(a, b)
-    if dataclasses.is_dataclass(a) and not isinstance(a, Scheme | TransferTable):
+    if dataclasses.is_dataclass(a) and not isinstance(a, Codes | TransferTable):
         return all(same(getattr(a, item.name), getattr(b, item.name)) for item in dataclasses.fields(a))
     return all(map(same, a, b)) and len(a) == len(b) if isinstance(a, tuple) else a == b
 
@@ -262,7 +262,7 @@ def test_integers_are_as_narrow_as_their_values(values, size):
     assert writer.arrays[0].itemsize == size and made.dtype == np.int64 and made.tolist() == [*values]
 
 
-@pytest.mark.parametrize("value", [0.5, {"a": 1}, [1], np.zeros(2), b"a", Symmetric, lambda: 1])
+@pytest.mark.parametrize("value", [0.5, {"a": 1}, [1], np.zeros(2), b"a", Codes, lambda: 1])
 def test_what_no_record_can_hold_is_refused(value):
     with pytest.raises(TypeError, match="must be"):
         RecordWriter(lambda table: "").record(value)

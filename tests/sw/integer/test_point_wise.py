@@ -18,5 +18,5 @@ def test_functions_of_16_bits_are_near(kernel, exact):
     rng = np.random.default_rng(1)
     for scale in (2.0**-12, 2.0**-11, 2.0**-13, *np.exp2(rng.uniform(-15, -9, 20))):
         source = UniformAffine(16, float(np.float32(scale)))
-        want = np.clip(np.rint(32768 * exact(codes * source.scale)), -32768, 32767)
+        want = np.clip(np.rint(32768 * exact(codes * float(source.scale))), -32768, 32767)
         assert np.abs(kernel(source, TARGET)(codes) - want).max() <= 4, scale

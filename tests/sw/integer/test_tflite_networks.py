@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from concord import integer
-from concord.integer.requantise import codes_of_floats
 from support.frameworks import missing, needs
 from support.trained import DATA, needs_data
 
@@ -50,7 +49,7 @@ def samples(name, count):
     if x.dtype == np.float32:
         network = integer.load(contents(name))
         (scheme,) = (network.scheme(key) for key in network.graph.inputs)
-        x = codes_of_floats(x, scheme).astype(np.int8)
+        x = scheme.codes_of(np.float32(x)).astype(np.int8)
     recorded = data["ref_int8_tflite"][:count] if "ref_int8_tflite" in data else None
     return x[:count], recorded
 

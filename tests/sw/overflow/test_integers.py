@@ -8,7 +8,7 @@ import pytest
 from concord.functions.float64 import sigmoid
 from concord.graph import execute
 from concord.graph.ir import Node
-from concord.overflow import KINDS, IntegerSettings, Mapping, analyse_integers, kind_of
+from concord.overflow import KINDS, IntegerSettings, analyse_integers, codes_of_range, kind_of
 from concord.overflow.layers import products
 from concord.overflow.scaling import Excess, Factors, growth, scale, shrinkage
 from concord.sums.counting import ORDERED, ProductBlock, count
@@ -71,9 +71,9 @@ def samples(graph, count=2, seed=0):
 
 
 def codes(product, bits=8):
-    x, w = Mapping.of(product.x, bits), Mapping.of(product.w, bits)
-    bias = None if product.bias is None else np.rint(product.bias / (x.step * w.step)).astype(np.int64)
-    return x(product.x), w(product.w), bias
+    x, w = (codes_of_range(side.min(), side.max(), bits) for side in (product.x, product.w))
+    bias = None if product.bias is None else np.rint(product.bias / (x.steps * w.steps)).astype(np.int64)
+    return x.codes_of(product.x), w.codes_of(product.w), bias
 
 
 @pytest.mark.parametrize(

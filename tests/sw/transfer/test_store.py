@@ -14,19 +14,16 @@ from concord.spec.formats import Rounding
 from concord.transfer import (
     Binary16,
     CodeRange,
-    FixedPoint,
-    MinMax,
-    Symmetric,
-    TableIndex,
+    Codes,
     TransferError,
     TransferSet,
     TransferTable,
-    UniformAffine,
+    table_index,
     transfer_table,
 )
 from concord.transfer.store import _KIND
 
-A = Symmetric(8, 0.05)
+A = Codes.symmetric(8, 0.05)
 
 
 def cube(x):
@@ -36,13 +33,17 @@ def cube(x):
 def network():
     """Seven sites, five tables."""
     tables = TransferSet()
-    tables.add("a", transfer_table(A, ["sigmoid"], UniformAffine(8, 1 / 256, 0, CodeRange.UNSIGNED)))
+    tables.add("a", transfer_table(A, ["sigmoid"], Codes(8, 1 / 256, 0, CodeRange.UNSIGNED)))
     tables.add("b", transfer_table(A, ["relu"], A))
-    tables.add("c", transfer_table(Symmetric(8, 3), ["relu"], Symmetric(8, 3)))  # no step shows in the codes
-    tables.add("d", transfer_table(MinMax(9, -0.1, 0.3), [("elu", {"alpha": 0.1}), "tanh"], FixedPoint(2, 13)))
-    tables.add("e", transfer_table(TableIndex(-9, 9, 2), ["exp", ("mul", {"by": Fraction(1, 3)})], Binary16()))
-    tables.add("f", transfer_table(A, ["sigmoid", "relu"], UniformAffine(8, 1 / 256, 0, CodeRange.UNSIGNED)))
-    tables.add("g", transfer_table(A, [cube], UniformAffine(16, 0.25, -5, rounding=Rounding.NEAREST_AWAY)))
+    tables.add(
+        "c", transfer_table(Codes.symmetric(8, 3), ["relu"], Codes.symmetric(8, 3))
+    )  # no step shows in the codes
+    tables.add(
+        "d", transfer_table(Codes.of_range(9, -0.1, 0.3), [("elu", {"alpha": 0.1}), "tanh"], Codes.fixed_point(2, 13))
+    )
+    tables.add("e", transfer_table(table_index(-9, 9, 2), ["exp", ("mul", {"by": Fraction(1, 3)})], Binary16()))
+    tables.add("f", transfer_table(A, ["sigmoid", "relu"], Codes(8, 1 / 256, 0, CodeRange.UNSIGNED)))
+    tables.add("g", transfer_table(A, [cube], Codes(16, 0.25, -5, rounding=Rounding.NEAREST_AWAY)))
     return tables
 
 
@@ -73,16 +74,16 @@ def test_equal_tables_are_stored_once():
 
 
 def test_every_difference_makes_a_table_of_its_own():
-    source = Symmetric(4, 1)
+    source = Codes.symmetric(4, 1)
     base = list(range(-7, 8))
     tables = TransferSet()
     one_entry = [*base[:-1], 6]
     variants = [
-        TransferTable(source, (), Symmetric(8, 1), base),
-        TransferTable(source, (), Symmetric(8, 1), one_entry),
-        TransferTable(source, (), Symmetric(8, 1), [-6, *base[1:]]),
-        TransferTable(TableIndex(-6, 8, 0), (), Symmetric(8, 1), base),  # another range of codes
-        TransferTable(source, (), Symmetric(16, 1), base),  # another width
+        TransferTable(source, (), Codes.symmetric(8, 1), base),
+        TransferTable(source, (), Codes.symmetric(8, 1), one_entry),
+        TransferTable(source, (), Codes.symmetric(8, 1), [-6, *base[1:]]),
+        TransferTable(table_index(-6, 8, 0), (), Codes.symmetric(8, 1), base),  # another range of codes
+        TransferTable(source, (), Codes.symmetric(16, 1), base),  # another width
     ]
     assert [tables.add(f"{k}", table) for k, table in enumerate(variants)] == [0, 1, 2, 3, 4]
     assert tables.add("same", variants[1]) == 1

@@ -15,16 +15,7 @@ from concord.functions import FUNCTIONS, function
 from concord.functions.tables import build_table, standard_table
 from concord.golden import binary16
 from concord.spec.presets import TINY
-from concord.transfer import (
-    Binary16,
-    CodeRange,
-    FixedPoint,
-    MinMax,
-    Symmetric,
-    TableIndex,
-    UniformAffine,
-    transfer_table,
-)
+from concord.transfer import Binary16, CodeRange, Codes, table_index, transfer_table
 from concord.transfer.operators import CONSTANT_OPERATORS, Composition, PointwiseOperator
 from support import naive
 from support.random_schemes import AWAY, EVEN, S, U, Y, schemes
@@ -79,11 +70,11 @@ def test_every_entry_of_every_small_width(codes, target_codes, rounding, name):
             scale = rng.choice([Fraction(1, 4), Fraction(1, 3), Fraction(0.1), Fraction(rng.random() + 0.01)])
             ratio = rng.choice([Fraction(1), Fraction(2), Fraction(2, 3), Fraction(rng.random() + 0.1)])
             zero, target_zero = (rng.choice([a, b, rng.randint(a, b)]) for a, b in ((low, high), ends))
-            source = UniformAffine(bits, scale, zero, codes)
-            target = UniformAffine(target_bits, scale * ratio, target_zero, target_codes, rounding)
+            source = Codes(bits, scale, zero, codes)
+            target = Codes(target_bits, scale * ratio, target_zero, target_codes, rounding)
             table = transfer_table(source, [name] if name != "identity" else [], target)
             want = reference(
-                low, high, scale, zero, curve, lambda x, t=target, e=ends: quantized(x, t.step, t.zero, e, t.rounding)
+                low, high, scale, zero, curve, lambda x, t=target, e=ends: quantized(x, t.scale, t.zero, e, t.rounding)
             )
             assert table.entries.tolist() == want, (source, target)
             assert (source.low, source.high) == (low, high)
@@ -91,8 +82,8 @@ def test_every_entry_of_every_small_width(codes, target_codes, rounding, name):
 
 @pytest.mark.parametrize("codes, bits, shift", [(U, 4, 0), (S, 4, 8), (Y, 4, 7), (U, 8, 0), (S, 8, 128), (Y, 8, 127)])
 def test_index_is_the_code_minus_the_least_code(codes, bits, shift):
-    source = UniformAffine(bits, 1, 0, codes)
-    table = transfer_table(source, [("mul", {"by": 2})], UniformAffine(16, 1))
+    source = Codes(bits, 1, 0, codes)
+    table = transfer_table(source, [("mul", {"by": 2})], Codes(16, 1))
     assert source.low == -shift and len(table.entries) == 2**bits - (codes is Y)
     for j in range(source.low, source.high + 1):
         assert table.entries[j + shift] == 2 * j == table.apply(j)
@@ -102,11 +93,17 @@ def test_index_is_the_code_minus_the_least_code(codes, bits, shift):
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 @pytest.mark.parametrize(
     "target",
-    [Symmetric(8, 1 / 37), UniformAffine(8, 0.05, 100, U, AWAY), FixedPoint(3, 12), MinMax(6, -1, 3.7), Binary16()],
+    [
+        Codes.symmetric(8, 1 / 37),
+        Codes(8, 0.05, 100, U, AWAY),
+        Codes.fixed_point(3, 12),
+        Codes.of_range(6, -1, 3.7),
+        Binary16(),
+    ],
     ids=lambda t: type(t).__name__,
 )
 def test_both_ways_agree_on_all_codes_of_8_bits(name, target):
-    for source in (UniformAffine(8, 1 / 16, -128), Symmetric(8, 0.037), FixedPoint(3, 4)):
+    for source in (Codes(8, 1 / 16, -128), Codes.symmetric(8, 0.037), Codes.fixed_point(3, 4)):
         assert transfer_table(source, [name], target) == transfer_table(source, [name], target, always_exact=True)
 
 
@@ -128,9 +125,9 @@ CHAINS = [
 @pytest.mark.parametrize(
     "source, target",
     [
-        (Symmetric(16, 8 / 32767), FixedPoint(2, 13)),
-        (UniformAffine(16, Fraction(1, 3000), 20000, U), UniformAffine(16, 1e-4, 5, U, AWAY)),
-        (FixedPoint(4, 11), Binary16()),
+        (Codes.symmetric(16, 8 / 32767), Codes.fixed_point(2, 13)),
+        (Codes(16, Fraction(1, 3000), 20000, U), Codes(16, 1e-4, 5, U, AWAY)),
+        (Codes.fixed_point(4, 11), Binary16()),
     ],
     ids=["symmetric", "affine", "half"],
 )
@@ -152,22 +149,22 @@ def test_both_ways_agree_on_random_codes_of_16_bits(source, functions, target):
 @pytest.mark.parametrize("step", [1, Fraction(1, 3), 2.0**-1070])
 def test_ties_of_16_bits_are_all_right(step):
     """Every second code is a tie."""
-    source = Symmetric(16, step)
+    source = Codes.symmetric(16, step)
     for rounding in (EVEN, AWAY):
-        got = transfer_table(source, [], UniformAffine(16, 2 * step, rounding=rounding)).entries
+        got = transfer_table(source, [], Codes(16, 2 * step, rounding=rounding)).entries
         codes = np.arange(source.low, source.high + 1)
         want = np.rint(codes / 2) if rounding == EVEN else np.sign(codes) * ((np.abs(codes) + 1) // 2)
         assert np.array_equal(got, want)
 
 
 #: Steps far below the least float.
-FINE = UniformAffine(1, Fraction(1, 10**400), codes=CodeRange.UNSIGNED)
+FINE = Codes(1, Fraction(1, 10**400), range=CodeRange.UNSIGNED)
 RISING = ["identity", "relu", "leaky_relu", "elu", "sigmoid", "tanh", "erf", "softplus", "exp", "hardsigmoid", "sqrt"]
 
 
 @pytest.mark.slow
 @given(schemes, schemes, st.lists(st.sampled_from(RISING), max_size=2))
-@example(UniformAffine(1, 710.0, codes=CodeRange.UNSIGNED), FINE, ["exp", "identity"])  # beyond floats, and finite
+@example(Codes(1, 710.0, range=CodeRange.UNSIGNED), FINE, ["exp", "identity"])  # beyond floats, and finite
 def test_rising_functions_give_rising_tables(source, target, names):
     entries = transfer_table(source, names, target).entries.tolist()
     assert all(a <= b for a, b in pairwise(entries))
@@ -192,7 +189,7 @@ def test_a_second_conversion_changes_nothing(source, target):
 @pytest.mark.parametrize("name, parameters", [("sigmoid", {}), ("elu", {"alpha": 2.0}), ("reciprocal", {})])
 def test_a_table_of_the_npu_is_one_of_them(name, parameters):
     want = standard_table(name, TINY, **parameters)
-    source = TableIndex(want.low, want.high, want.scale)
+    source = table_index(want.low, want.high, want.scale)
     table = transfer_table(source, [(name, parameters)], Binary16())
     assert table.npu_table() == want
     bits = np.array(naive.corners(), dtype=np.uint16)
@@ -207,17 +204,19 @@ def test_composed_operators_in_a_table_of_the_npu():
     curve = lambda x: tanh(x) / 3 if x > 0 else 0  # noqa: E731
     want = build_table(curve, TINY, **codes, name="tanh+mul+relu", constant_ends=(True, True))
     functions = ["tanh", ("mul", {"by": Fraction(1, 3)}), "relu"]
-    assert transfer_table(TableIndex(-8, 7, 1), functions, Binary16()).npu_table() == want
+    assert transfer_table(table_index(-8, 7, 1), functions, Binary16()).npu_table() == want
 
 
 def test_operators_are_composed_in_order():
-    source, target = Symmetric(4, 1), Symmetric(8, 1)
+    source, target = Codes.symmetric(4, 1), Codes.symmetric(8, 1)
     shift, factor = ("add", {"to": 2}), ("mul", {"by": 3})
     assert transfer_table(source, [shift, factor], target).entries.tolist() == [3 * (j + 2) for j in range(-7, 8)]
     assert transfer_table(source, [factor, shift], target).entries.tolist() == [3 * j + 2 for j in range(-7, 8)]
     sigmoid = transfer_table(source, ["sigmoid"], Binary16())
     assert np.array_equal(transfer_table(source, ["sigmoid", "relu"], Binary16()).entries, sigmoid.entries)
-    assert transfer_table(source, [("clip", {"min": -2, "max": 2.5})], Symmetric(4, 0.5)).apply([-7, 7]).tolist() == [
+    assert transfer_table(source, [("clip", {"min": -2, "max": 2.5})], Codes.symmetric(4, 0.5)).apply(
+        [-7, 7]
+    ).tolist() == [
         -4,
         5,
     ]
@@ -227,7 +226,7 @@ def test_intermediate_numbers_are_not_rounded():
     """exp(x) passes on with 60 digits: what is left of it after a subtraction of its first 40 is right."""
     near = Fraction(format(Decimal(1).exp().quantize(Decimal("1e-20")), "f"))
     functions = ["exp", ("add", {"to": -near}), ("mul", {"by": 10**20})]
-    table = transfer_table(TableIndex(1, 1, 0), functions, FixedPoint(5, 10))
+    table = transfer_table(table_index(1, 1, 0), functions, Codes.fixed_point(5, 10))
     tail = Fraction("2.718281828459045235360287471352662497757247093699959574966") - near
     assert table.entries[0] == round(tail * 10**20 * 1024) != 0
 
@@ -236,8 +235,8 @@ def test_intermediate_numbers_are_not_rounded():
 def test_constants_lie_between_float64_numbers(name):
     third = Fraction(1, 3)
     parameters = {"mul": {"by": third}, "add": {"to": third}, "clip": {"min": -third, "max": third}}[name]
-    for target in (Symmetric(8, Fraction(2, 3)), Symmetric(8, Fraction(1, 9)), Binary16()):
-        args = (Symmetric(8, third), [(name, parameters)], target)
+    for target in (Codes.symmetric(8, Fraction(2, 3)), Codes.symmetric(8, Fraction(1, 9)), Binary16()):
+        args = (Codes.symmetric(8, third), [(name, parameters)], target)
         assert transfer_table(*args) == transfer_table(*args, always_exact=True)
 
 
@@ -245,12 +244,12 @@ def test_callables():
     def cube(x):
         return x**3
 
-    table = transfer_table(Symmetric(4, 1), [cube, "relu"], Symmetric(8, 1))
+    table = transfer_table(Codes.symmetric(4, 1), [cube, "relu"], Codes.symmetric(8, 1))
     assert table.apply(4) == 64 and table.apply(-4) == 0 and table.operators[0].name == "cube"
 
 
 def test_codes_of_any_shape():
-    table = transfer_table(Symmetric(8, 1), [], Symmetric(8, 1))
+    table = transfer_table(Codes.symmetric(8, 1), [], Codes.symmetric(8, 1))
     codes = np.arange(-120, 120, dtype=np.int8).reshape(2, 3, 40)
     assert np.array_equal(table.apply(codes), codes)
     assert table.apply(np.zeros((0, 3), dtype=np.int8)).shape == (0, 3)

@@ -15,7 +15,7 @@ from concord.functions.tables import Table, round_to_binary16, standard_range
 from concord.golden import binary16
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC, BINARY16_MAX
-from concord.transfer import Binary16, TableIndex, transfer_table
+from concord.transfer import Binary16, table_index, transfer_table
 
 #: Part of the range of the calibration data that is added at both ends.
 _MARGIN = 0.125
@@ -153,7 +153,7 @@ def activation_table(spec: TableSpec, config: NpuConfig, entries: int) -> Table:
         patterns = tuple(binary16.encode(np.array(domain.entries, dtype=np.float64)).tolist())
         return Table(functions[0][0], domain.low, domain.high, 0, patterns, (True, True))
     operators = [(name, dict(parameters)) for name, parameters in functions]
-    table = transfer_table(TableIndex(*codes_of(spec, config, entries)), operators, Binary16()).npu_table()
+    table = transfer_table(table_index(*codes_of(spec, config, entries)), operators, Binary16()).npu_table()
     stored = list(table.entries)
     constant_ends = table.constant_ends
     if isinstance(domain, TableSegment):

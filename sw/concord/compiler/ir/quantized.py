@@ -14,14 +14,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.golden import binary16
 from concord.golden.blocks import floor_log2
-from concord.graph.ir import Graph, Quantization
+from concord.golden.codes import CodeRange, Codes
+from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.config import NpuConfig
@@ -61,24 +61,19 @@ class Inexact:
         return f"{what} ({self.codes}): {self.reason}; relative error {100 * self.error:.2f} %"
 
 
-def powers_of_two(scale: FloatArray) -> bool:
-    """True if all scales are powers of two."""
-    return bool(np.all(np.frexp(scale)[0] == 0.5))
-
-
-def _offsets(quantization: Quantization) -> tuple[int, int]:
+def _offsets(quantization: Codes) -> tuple[int, int]:
     """Least and greatest difference of a code and its zero point; a symmetric range is without its least code."""
-    low, high = (np.rint(end / quantization.scale).astype(np.int64) for end in quantization.range)
-    symmetric = quantization.signed and not quantization.zero_point.any()
+    low, high = quantization.offsets
+    symmetric = quantization.range is CodeRange.SIGNED and not any(quantization.zeros)
     return int(low.min()) + symmetric, int(high.max())
 
 
-def static_exponent_of(quantization: Quantization, config: NpuConfig) -> int | None:
+def static_exponent_of(quantization: Codes, config: NpuConfig) -> int | None:
     """The exponent that a power of two as scale means; ``None`` for others, and beyond the exponents of ``config``."""
-    if quantization.axis is not None or not powers_of_two(quantization.scale):
+    if quantization.axis is not None or quantization.exponents is None:
         return None
     more = needed_width(max(map(abs, _offsets(quantization)))) - config.act_mant
-    exponent = int(np.frexp(float(quantization.scale))[1]) - 1 + max(more, 0)
+    exponent = quantization.exponents[0] + max(more, 0)
     return exponent if config.act.exp_min <= exponent <= config.act.exp_max else None
 
 
@@ -99,11 +94,11 @@ def grids_of(graph: Graph, config: NpuConfig) -> dict[str, InputGrid]:
     for name, quantization in graph.quantization.items():
         if name not in graph.inputs or name in graph.states:
             continue
-        if quantization.axis is None and powers_of_two(quantization.scale):
+        if quantization.axis is None and quantization.exponents is not None:
             least, greatest = _offsets(quantization)
             if -least == greatest and needed_width(greatest + 1) <= config.act_mant:
                 least -= 1
-            grids[name] = InputGrid(int(np.frexp(float(quantization.scale))[1]) - 1, least, greatest)
+            grids[name] = InputGrid(quantization.exponents[0], least, greatest)
     return grids
 
 
@@ -155,32 +150,32 @@ def inexact(
     return tuple(loss for loss in losses if loss is not None)
 
 
-def _tensor(name: str, quantization: Quantization, config: NpuConfig, exponent: int | None) -> Inexact | None:
+def _tensor(name: str, quantization: Codes, config: NpuConfig, exponent: int | None) -> Inexact | None:
     values, largest = _values(quantization)
     held = _held(values, config.act, exponent)
     return _inexact(name, False, quantization, config.act_mant, largest, values, held)
 
 
-def _in_binary16(name: str, quantization: Quantization) -> Inexact | None:
+def _in_binary16(name: str, quantization: Codes) -> Inexact | None:
     """Loss of codes in wide memory, if there is any."""
     values, largest = _values(quantization)
     held = binary16.decode(binary16.encode(values))
     return _inexact(name, False, quantization, BINARY16_PRECISION + 1, largest, values, held)
 
 
-def _not_rounded(name: str, quantization: Quantization) -> Inexact:
+def _not_rounded(name: str, quantization: Codes) -> Inexact:
     """A tensor that some or all of its readers have as it is; rounding to codes is as if it were uniform noise."""
     values, _ = _values(quantization)
-    steps = np.broadcast_to(quantization.scale.reshape(-1, 1), values.shape)
+    steps = np.broadcast_to(quantization.steps.reshape(-1, 1), values.shape)
     error = float(np.linalg.norm(steps) / np.sqrt(12) / max(float(np.linalg.norm(values)), 1e-30))
-    return Inexact(name, False, _describe(quantization), "is read without being rounded to its codes", error)
+    return Inexact(name, False, str(quantization), "is read without being rounded to its codes", error)
 
 
-def _values(quantization: Quantization) -> tuple[FloatArray, int]:
+def _values(quantization: Codes) -> tuple[FloatArray, int]:
     """Values of all codes ``[scales, codes]``, and the largest difference of a code from its zero point."""
     least, greatest = _offsets(quantization)
     codes = np.arange(least, greatest + 1) if quantization.bits <= 16 else np.linspace(least, greatest, 1 << 16)
-    return np.multiply.outer(quantization.scale.reshape(-1), codes), max(-least, greatest)
+    return np.multiply.outer(quantization.steps.reshape(-1), codes), max(-least, greatest)
 
 
 def _held(values: FloatArray, fmt: BlockFormat, exponent: int | None) -> FloatArray:
@@ -193,14 +188,14 @@ def _held(values: FloatArray, fmt: BlockFormat, exponent: int | None) -> FloatAr
     return np.asarray(np.ldexp(mants, exponents))
 
 
-def _largest_code(weight: FloatArray, quantization: Quantization) -> int:
+def _largest_code(weight: FloatArray, quantization: Codes) -> int:
     """Greatest distance of a code from its zero point."""
-    scale = quantization.scale.reshape(-1, *[1] * (weight.ndim - 1))
+    scale = quantization.steps.reshape(-1, *[1] * (weight.ndim - 1))
     return int(np.rint(np.abs(weight) / scale).max())
 
 
 def _weights(
-    layer: Layer, weight: FloatArray, largest: int, quantization: Quantization, config: NpuConfig, mant: int
+    layer: Layer, weight: FloatArray, largest: int, quantization: Codes, config: NpuConfig, mant: int
 ) -> Inexact | None:
     rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
     held = rounded(weight, config, mant)
@@ -208,7 +203,7 @@ def _weights(
 
 
 def _inexact(
-    name: str, weights: bool, quantization: Quantization, mant: int, largest: int, values: FloatArray, held: FloatArray
+    name: str, weights: bool, quantization: Codes, mant: int, largest: int, values: FloatArray, held: FloatArray
 ) -> Inexact | None:
     error = float(np.linalg.norm(held - values) / max(float(np.linalg.norm(values)), 1e-30))
     if error == 0:
@@ -216,19 +211,8 @@ def _inexact(
     reasons = []
     if needed_width(largest) > mant:
         reasons.append(f"needs mantissas of {needed_width(largest)} bits, not {mant}")
-    if not powers_of_two(quantization.scale):
+    if quantization.exponents is None:
         reasons.append("scales are rounded, being no powers of two")
     if not reasons:
         reasons.append("exponents are beyond those of the NPU")
-    return Inexact(name, weights, _describe(quantization), ", ".join(reasons), error)
-
-
-def _describe(quantization: Quantization) -> str:
-    """The type of the codes, the zero point if there is one, and the scale."""
-    zero = f"zero point {_span(quantization.zero_point)}, " if quantization.zero_point.any() else ""
-    return f"{quantization.code_type}, {zero}scale {_span(quantization.scale)}"
-
-
-def _span(values: npt.ArrayLike) -> str:
-    least, greatest = float(np.min(values)), float(np.max(values))
-    return f"{least:g}" if least == greatest else f"{least:g} to {greatest:g}"
+    return Inexact(name, weights, str(quantization), ", ".join(reasons), error)

@@ -112,7 +112,7 @@ def _tables_of_powers(graph: Graph, config: NpuConfig, formats: Formats) -> tupl
     """Number of tables that a function that is a power may have without samples, and entries of each."""
     powers = _functions(node for node in graph.nodes if _open(node, formats))
     taken = tables_of_functions(graph, powers)
-    codes = {str(codes_of(node)) for node in graph.nodes if node.op == "FakeQuantize"}
+    codes = {codes_of(node) for node in graph.nodes if node.op == "FakeQuantize"}
     depth = config.table_depth // 2 if codes else config.table_depth  # tables of codes have the other half
     count = max((config.table_slots - taken - min(len(codes), depth // _CODES)) // max(len(powers), 1), 0)
     return count, depth // (taken + max(count * len(powers), 1))

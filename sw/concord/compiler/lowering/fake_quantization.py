@@ -24,7 +24,8 @@ from concord.compiler.lowering import operands
 from concord.compiler.lowering.decomposition import tables_of_functions
 from concord.compiler.lowering.lower import Lowering
 from concord.functions.tables import SCALES
-from concord.graph.ir import Graph, Node, Quantization
+from concord.golden.codes import Codes
+from concord.graph.ir import Graph, Node
 from concord.graph.ops.elementwise import codes_of
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
@@ -59,7 +60,7 @@ def spread(graph: Graph, config: NpuConfig) -> Graph:
     return made
 
 
-def table_of(quantization: Quantization, config: NpuConfig) -> TableSpec | None:
+def table_of(quantization: Codes, config: NpuConfig) -> TableSpec | None:
     """The table that rounds to codes; ``None`` if there is none, as for scales per channel."""
     if quantization.axis is not None or quantization.bits > _BITS:
         return None
@@ -74,7 +75,7 @@ def table_of(quantization: Quantization, config: NpuConfig) -> TableSpec | None:
     return functions, InputSpan(math.ldexp(low, -scale), math.ldexp(high + 1, -scale), scale=scale)
 
 
-def _parts(quantization: Quantization) -> tuple[float, int]:
+def _parts(quantization: Codes) -> tuple[float, int]:
     """``m`` from 1 to 2 and ``k`` of ``1 / scale = m 2**k``."""
     mantissa, exponent = math.frexp(1 / float(quantization.scale))
     return 2 * mantissa, exponent - 1
@@ -97,13 +98,13 @@ def _tables(graph: Graph, nodes: list[Node], config: NpuConfig) -> set[TableSpec
     return specs
 
 
-def _limited(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
-    _limit(emit, x, *(codes.along(end, len(shape)) for end in codes.range))
+def _limited(emit: Emit, x: str, shape: tuple[int, ...], codes: Codes) -> None:
+    _limit(emit, x, *(codes.along(end, len(shape)) for end in codes.span))
 
 
-def _by_sums(emit: Emit, x: str, shape: tuple[int, ...], codes: Quantization) -> None:
+def _by_sums(emit: Emit, x: str, shape: tuple[int, ...], codes: Codes) -> None:
     """Codes less their zero points, whole, and what they mean."""
-    scale = codes.along(codes.scale, len(shape))
+    scale = codes.along(codes.steps, len(shape))
     low, high = (codes.along(end, len(shape)) for end in codes.offsets)
     limited = _limit(emit, _times(emit, x, 1 / scale), low, high)
     _times(emit, emit("Round", limited, limited=True), scale)

@@ -87,7 +87,7 @@ def _codes(graph: Graph, name: str) -> list[tuple[float, float]]:
         readers = graph.consumers(name)
         quantised = name not in graph.outputs and all(node.op == "FakeQuantize" for node in readers)
         schemes = [codes_of(node) for node in readers] if quantised else []
-    return [(float(low.min()), float(high.max())) for low, high in (scheme.range for scheme in schemes)]
+    return [(float(low.min()), float(high.max())) for low, high in (scheme.span for scheme in schemes)]
 
 
 def synthetic_samples(graph: Graph, inputs: Mapping[str, Assumption], most: int = SYNTHETIC) -> dict[str, FloatArray]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from concord.functions import FUNCTIONS, by_recurrent_name
 from concord.functions.segmented import TableSegment
-from concord.graph.quantization import Quantization
+from concord.golden.codes import Codes
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ ARRAY = Values(
 TENSOR = Values("the name of a tensor", lambda value: isinstance(value, str) and value != "")
 FUNCTION_PAIRS = Values("a tuple of pairs (name of a function, dict of its own parameters)", _are_functions)
 INPUTS = Values("a pair of numbers or a span of them", _are_inputs)
-QUANTIZATION = Values("a Quantization", lambda value: isinstance(value, Quantization))
+QUANTIZATION = Values("Codes", lambda value: isinstance(value, Codes))
 SEGMENT = Values("a TableSegment", lambda value: isinstance(value, TableSegment))
 #: By direction and function.
 RECURRENT_NAMES = Values(

@@ -12,6 +12,7 @@ import numpy as np
 
 from concord.functions import evaluate, function
 from concord.functions.segmented import TableSegment
+from concord.golden.codes import Codes
 from concord.golden.host_math import host_log_softmax, host_mean, host_softmax
 from concord.golden.scale import scaled
 from concord.graph.ops.attributes import (
@@ -48,7 +49,6 @@ from concord.graph.ops.base import (
     no_macs,
     present,
 )
-from concord.graph.quantization import Quantization
 from concord.spec.limits import SCALED_BITS_MAX
 from concord.utils.arrays import FloatArray
 
@@ -197,7 +197,7 @@ def names_of(node: Operation | None) -> tuple[str, ...]:
     return node.attributes(FunctionAttributes).names if node is not None and node.op == "Function" else ()
 
 
-def codes_of(node: Operation) -> Quantization:
+def codes_of(node: Operation) -> Codes:
     """Codes to which a FakeQuantize rounds."""
     return node.attributes(FakeQuantizeAttributes).quantization
 
@@ -282,7 +282,7 @@ class FakeQuantizeAttributes(NoAttributes):
     """Attributes of a FakeQuantize."""
 
     quantization: Annotated[
-        Quantization, Attribute("codes to which is rounded and limited; they are made values again", QUANTIZATION)
+        Codes, Attribute("codes to which is rounded and limited; they are made values again", QUANTIZATION)
     ]
     stays: Annotated[bool, Attribute("no tensor of floats can take the place of its result", FLAG)] = False
 
@@ -424,7 +424,7 @@ def _sign_with_constant(of: Callable[[list[bool]], bool]) -> SignRule:
 def _fake_quantize_shape(node: Operation, inputs: Shapes) -> list[Shape]:
     shape, quantization = present(inputs[0]), codes_of(node)
     axis = quantization.axis
-    if axis is not None and (axis >= len(shape) or quantization.scale.shape != (shape[axis],)):
+    if axis is not None and (axis >= len(shape) or len(quantization.scales) != shape[axis]):
         raise ValueError(f"shape {list(shape)} must have a scale per index of axis {axis}")
     return [shape]
 

@@ -136,9 +136,9 @@ def factors_of_codes(graph: Graph) -> dict[Input, float]:
 
     Those with a scale for each channel have none, as a tensor that is multiplied once has one factor.
     """
-    codes = {name: scheme for name, scheme in graph.quantization.items() if scheme.scale.size == 1}
+    codes = {name: scheme for name, scheme in graph.quantization.items() if len(scheme.scales) == 1}
     return {
-        key: 1 / float(codes[name].scale.item())
+        key: 1 / float(codes[name].scales[0])
         for node in dataflow(graph).operations
         for key in node.products
         if (name := node.inputs[key[1]]) in codes

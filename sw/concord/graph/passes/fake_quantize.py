@@ -20,7 +20,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from concord.graph.ir import Graph, Node, Quantization, fresh
+from concord.golden.codes import Codes
+from concord.graph.ir import Graph, Node, fresh
 from concord.graph.ops import OperatorKind, operator_of
 from concord.graph.ops.elementwise import FakeQuantizeAttributes, codes_of
 from concord.graph.signs import never_negative
@@ -56,7 +57,7 @@ def _join_equal(graph: Graph) -> None:
     kept: list[Node] = []
     for node in _quantisers(graph):
         node = next(other for other in graph.nodes if other.name == node.name)  # its input may have another name
-        equal = (other for other in kept if other.inputs == node.inputs and codes_of(other).same(codes_of(node)))
+        equal = (other for other in kept if other.inputs == node.inputs and codes_of(other) == codes_of(node))
         first = next(equal, None)
         if first is None or node.outputs[0] in graph.outputs:
             kept.append(node)
@@ -88,7 +89,7 @@ def _movable(graph: Graph, node: Node) -> Node | None:
         return None
     above = [graph.producer(name) for name in before.inputs]
     codes_above = [codes_of(producer) for producer in above if producer is not None and producer.op == "FakeQuantize"]
-    if before.op == "Concat" and not all(scheme.same(codes) for scheme in codes_above):
+    if before.op == "Concat" and not all(scheme == codes for scheme in codes_above):
         return None
     return before
 
@@ -121,12 +122,10 @@ def _staying(graph: Graph) -> set[str]:
         codes, source = codes_of(node), node.inputs[0]
         above = list(_above(graph, source))
         directly = [quantizer for quantizer in above if quantizer.outputs[0] == source]
-        if any(codes_of(quantizer).same(codes) for quantizer in directly):
+        if any(codes_of(quantizer) == codes for quantizer in directly):
             continue  # changes nothing
         others = [
-            reader
-            for reader in graph.consumers(source)
-            if reader.op != "FakeQuantize" or not codes_of(reader).same(codes)
+            reader for reader in graph.consumers(source) if reader.op != "FakeQuantize" or codes_of(reader) != codes
         ]
         several = any(reader.op == "FakeQuantize" for reader in others)
         if codes.bits < _FINE or directly or several or (source in graph.inputs and others):
@@ -135,10 +134,10 @@ def _staying(graph: Graph) -> set[str]:
             staying.add(node.name)
         for quantizer in above:
             first = codes_of(quantizer)
-            if not first.same(codes) and (_coarse(codes, first) or _coarse(first, codes) or _cuts_off(codes, first)):
+            if first != codes and (_coarse(codes, first) or _coarse(first, codes) or _cuts_off(codes, first)):
                 staying.add(node.name)
         if node.name in staying:
-            staying.update(quantizer.name for quantizer in above if not codes_of(quantizer).same(codes))
+            staying.update(quantizer.name for quantizer in above if codes_of(quantizer) != codes)
     return staying
 
 
@@ -158,17 +157,17 @@ def _above(graph: Graph, tensor: str) -> Iterator[Node]:
             yield from _above(graph, name)
 
 
-def _coarse(codes: Quantization, others: Quantization) -> bool:
+def _coarse(codes: Codes, others: Codes) -> bool:
     """True if few codes are between the ends that both have."""
-    (low, high), (least, greatest) = codes.range, others.range
-    used = (np.minimum(high, greatest.max()) - np.maximum(low, least.min())) / codes.scale
+    (low, high), (least, greatest) = codes.span, others.span
+    used = (np.minimum(high, greatest.max()) - np.maximum(low, least.min())) / codes.steps
     return bool(used.max() < _FEW)
 
 
-def _cuts_off(codes: Quantization, others: Quantization) -> bool:
+def _cuts_off(codes: Codes, others: Codes) -> bool:
     """True if values of other codes are limited; not where a Relu does so."""
-    (low, high), (least, greatest) = codes.range, others.range
-    room = _ROOM * float(codes.scale.max())
+    (low, high), (least, greatest) = codes.span, others.span
+    room = _ROOM * float(codes.steps.max())
     return bool(high.max() < greatest.max() - room or (low.any() and low.min() > least.min() + room))
 
 
@@ -176,10 +175,10 @@ def _remember(graph: Graph, node: Node) -> None:
     """Let a FakeQuantize be a Relu, a ReLU6 or nothing, whose result has codes."""
     (source,), (result,) = node.inputs, node.outputs
     codes, at = codes_of(node), graph.nodes.index(node)
-    low, high = codes.range
+    low, high = codes.span
     # The range of an input is the user's choice.
     if not low.any() and not never_negative(graph, source, inputs=True):
-        six = np.all(np.abs(high - _RELU6_END) <= codes.scale)
+        six = np.all(np.abs(high - _RELU6_END) <= codes.steps)
         op, attrs = ("Clip", {"min": 0.0, "max": _RELU6_END}) if six else ("Relu", {})
         graph.nodes[at] = node.replace(op=op, attrs=attrs)
         graph.quantization[result] = codes

@@ -37,4 +37,4 @@ def _padded(conv: Node, source: str, more: tuple[int, ...]) -> Node:
 def _same_codes(graph: Graph, source: str, result: str) -> bool:
     """True if the input of a Pad is quantised as its result is: a zero is one of the codes."""
     known = graph.quantization.get(source)
-    return known is not None and known.same(graph.quantization[result])
+    return known is not None and known == graph.quantization[result]

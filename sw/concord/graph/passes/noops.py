@@ -18,7 +18,7 @@ def _changes_nothing(graph: Graph, node: Node) -> bool:
     """True if the output of a node always equals its first input."""
     shapes = graph.shapes
     codes, others = (graph.quantization.get(name) for name in (node.inputs[0], node.outputs[0]))
-    if codes is not None and others is not None and not codes.same(others):
+    if codes is not None and others is not None and codes != others:
         return False  # one tensor cannot have both
     return len(node.outputs) == 1 and operator_of(node).identity(node, shapes[node.inputs[0]], shapes[node.outputs[0]])
 

@@ -10,7 +10,6 @@ import numpy as np
 from concord.compiler.ir.table_specs import InputSpan, WholeEntries
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
-from concord.graph.quantization import Quantization
 from concord.integer.graph import IntegerOperation, readers
 from concord.integer.moves import ConcatMove, NoMove, PadMove, TakeMove, TransposeMove
 from concord.integer.npu.factors import FactorRequantisation
@@ -20,7 +19,7 @@ from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, WeightedSums
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.config import NpuConfig
-from concord.transfer import UniformAffine
+from concord.transfer import CodeRange, UniformAffine
 from concord.utils.arrays import FloatArray
 
 
@@ -35,10 +34,10 @@ def graph_of(split: Split, config: NpuConfig) -> tuple[Graph, dict[str, float]]:
     return writer.graph, writer.offsets
 
 
-def _whole_numbers(scheme: UniformAffine | WideNumbers, origin: int) -> Quantization:
+def _whole_numbers(scheme: UniformAffine | WideNumbers, origin: int) -> UniformAffine:
     """Codes less an origin: the host sends inputs as codes."""
     bits = (scheme.high - scheme.low).bit_length()
-    return Quantization(np.array(1.0), np.array(origin), bits, scheme.low < 0)
+    return UniformAffine(bits, 1, origin, CodeRange.of(scheme.low < 0))
 
 
 class _GraphWriter:

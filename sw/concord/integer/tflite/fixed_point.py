@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from concord.golden.rounding import nearest_integers
 from concord.integer.float32 import Integers, bit_length
 from concord.integer.requantise import ACCUMULATOR
 
@@ -56,7 +56,7 @@ class FixedPointMultiplier:
         if not ((reals >= 0) & (reals < 2.0 ** _SHIFTS[1])).all():
             raise ValueError(f"multipliers must be in 0..2**{_SHIFTS[1]}, not {reals.ravel().tolist()}")
         fraction, exponent = np.frexp(reals)
-        multiplier = np.floor(fraction * 2.0**31 + 0.5).astype(np.int64)
+        multiplier = nearest_integers(fraction * 2.0**31)
         shift = np.asarray(exponent, dtype=np.int64)
         full = multiplier == 1 << 31
         multiplier, shift = np.where(full, 1 << 30, multiplier), shift + full
@@ -186,15 +186,10 @@ def table_to_interpolate(function: Callable[[Numbers], Numbers], least: float, m
     step = (most - least) / TABLE_STEPS
     places = least + step * np.arange(TABLE_STEPS + 1, dtype=np.float64)
     exact = function(places) * 2.0**15
-    near, middle = _away(exact), _away(function(places[:-1] + step / 2) * 2.0**15)
-    error = _away((exact[1:] + near[:-1]) / 2) - middle
-    values = np.append(near[:-1] - _away(error / 2), near[-1])
+    near, middle = nearest_integers(exact), nearest_integers(function(places[:-1] + step / 2) * 2.0**15)
+    error = nearest_integers((exact[1:] + near[:-1]) / 2) - middle
+    values = np.append(near[:-1] - nearest_integers(error / 2), near[-1])
     return np.asarray(np.clip(values, -(1 << 15), (1 << 15) - 1), dtype=np.int64)
-
-
-def _away(numbers: NDArray[Any]) -> Numbers:
-    """The nearest whole numbers, halves away from zero."""
-    return np.asarray(np.copysign(np.floor(np.abs(numbers) + 0.5), numbers))
 
 
 def inverse_roots(values: Integers) -> tuple[Integers, Integers]:

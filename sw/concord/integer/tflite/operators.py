@@ -270,10 +270,12 @@ def _softmax(ctx: FlatReading, operator: FlatOperator) -> None:
         return
     if target.zero != target.low or not isclose(target.scale, 2.0**-target.bits, rel_tol=1e-3):
         wanted = f"1/{1 << target.bits} and {target.low}"
-        raise Refusal(f"scale and zero point of the result must be {wanted}, not {target.scale:.9g} and {target.zero}")
+        raise Refusal(
+            f"scale and zero point of the result must be {wanted}, not {float(target.scale):.9g} and {target.zero}"
+        )
     scale = float(operator.options.Beta()) * float(source.scale) * (1 << EXP_FRACTION_BITS)
     if scale <= 1:
-        raise Refusal(f"scale must be more than 2**-{EXP_FRACTION_BITS}, not {source.scale:.9g}")
+        raise Refusal(f"scale must be more than 2**-{EXP_FRACTION_BITS}, not {float(source.scale):.9g}")
     multiplier = multiplier_of(scale)
     least = -((31 << EXP_FRACTION_BITS) >> int(multiplier.shift))
     differences = np.arange(-255, 1)
@@ -287,12 +289,12 @@ def _softmax_16(
 ) -> None:
     """SOFTMAX of codes of 16 bits."""
     if target.bits != 16 or target.zero or not isclose(target.scale, 2.0**-15, rel_tol=1e-3):
-        what = f"{target.bits} bits, {target.scale:.9g} and {target.zero}"
+        what = f"{target.bits} bits, {float(target.scale):.9g} and {target.zero}"
         raise Refusal(f"the result must have 16 bits, the scale 1/32768 and the zero point 0, not {what}")
     unit = -LEAST_POWER / 65535
     scale = float(np.float32(source.scale)) * float(operator.options.Beta()) / unit
     if scale >= 1 << 15:
-        raise Refusal(f"scale must be less than {unit * 2**15:.9g}, not {source.scale:.9g}", "quantise it again")
+        raise Refusal(f"scale must be less than {unit * 2**15:.9g}, not {float(source.scale):.9g}", "quantise it again")
     ctx.emit(operator, InterpolatedSoftmax, codes, scale=multiplier_of(scale))
 
 
@@ -353,7 +355,7 @@ def _of_numbers(name: str) -> Operator:
         if source.bits == 16:
             return (point_wise.logistic_16 if name == "LOGISTIC" else point_wise.tanh_16)(source, target)
         if name == "LOGISTIC" and target.scale != 1 / 256:
-            raise Refusal(f"scale of the result must be 1/256, not {target.scale:.9g}")
+            raise Refusal(f"scale of the result must be 1/256, not {float(target.scale):.9g}")
         function = point_wise.logistic if name == "LOGISTIC" else point_wise.tanh
         return point_wise.of_numbers(source, target, function)
 

@@ -12,11 +12,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.golden.rounding import nearest_integers
 from concord.integer.float32 import Integers
-from concord.integer.requantise import nearest_integers
 from concord.integer.tables import rounded_to_binary32
 from concord.integer.tflite.fixed_point import FixedPointMultiplier, divided, inverse_roots
-from concord.spec.formats import Rounding
 from concord.transfer import TransferTable, UniformAffine
 from concord.transfer.operators import PointwiseOperator
 
@@ -50,7 +49,7 @@ def scales_of(*schemes: UniformAffine) -> list[np.float32]:
 
 def nearest(values: Float32s) -> Integers:
     """The nearest integers, halves away from zero."""
-    return nearest_integers(values, Rounding.NEAREST_AWAY)
+    return nearest_integers(values)
 
 
 def rescaled(source: UniformAffine, target: UniformAffine, scale: float) -> CodeFunction:
@@ -201,7 +200,7 @@ def _check_of_16_bits(source: UniformAffine, target: UniformAffine) -> None:
     if source.zero or target.zero:
         raise ValueError(f"zero points of 16 bits must be 0, not {source.zero} and {target.zero}")
     if _nearest_power(np.float32(target.scale)) != (-15, True):
-        raise ValueError(f"scale of the result must be 1/32768, not {target.scale:.9g}")
+        raise ValueError(f"scale of the result must be 1/32768, not {float(target.scale):.9g}")
 
 
 def logistic_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:

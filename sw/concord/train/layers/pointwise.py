@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from concord.functions import function
+from concord.golden.rounding import round_number
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import BinaryAttributes, FunctionAttributes
 from concord.graph.ops.moving import ReshapeAttributes, SliceAttributes, TransposeAttributes
+from concord.spec.formats import Rounding
 from concord.sums.exact import exact_type
 from concord.train.layers.base import Gradients, Memory, PassContext, TrainableLayer, only
 from concord.train.tensor import Array, Dyadic, Tensor, added, multiplied, to_format
@@ -35,8 +37,8 @@ def entries_at(name: str, number: Fraction) -> tuple[int, int]:
 
 
 def _entry(result: Fraction) -> int:
-    magnitude = min(int(abs(result) * (1 << ENTRY_POINT) + Fraction(1, 2)), ENTRY_TOP)
-    return magnitude if result >= 0 else -magnitude
+    entry = round_number(result * (1 << ENTRY_POINT), Rounding.NEAREST_AWAY)
+    return min(max(entry, -ENTRY_TOP), ENTRY_TOP)
 
 
 @lru_cache(maxsize=512)

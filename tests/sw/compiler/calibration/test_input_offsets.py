@@ -8,8 +8,9 @@ from concord.compiler.calibration.input_offsets import input_offsets
 from concord.compiler.ir.layout import BORDER, PAD
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
+from concord.golden.codes import CodeRange, Codes
 from concord.graph import execute
-from concord.graph.ir import Node, Quantization
+from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import TINY
 from support.compiled_nets import graph_of
@@ -127,7 +128,7 @@ def test_inputs_around_zero_stay():
 
 def test_codes_of_a_quantised_model_stay():
     graph = network()
-    graph.quantization["x"] = Quantization(np.array(1.0), np.array(0), 8, False)
+    graph.quantization["x"] = Codes(8, 1.0, 0, CodeRange.UNSIGNED)
     compiled = compile_graph(graph, TINY)
     assert "x" in compiled.package.arrangement.grids and input_offsets(compiled, pixels(graph)) == {}
 

@@ -12,7 +12,7 @@ from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.lowered import Unsupported, VarianceRange
 from concord.compiler.pipeline.column import LOWER, ONE_PIECE, PREPARE, TABLES
 from concord.compiler.pipeline.states import Decided, Requested, Submitted
-from concord.graph.ir import Quantization
+from concord.golden.codes import Codes
 from concord.graph.passes.dtypes import Dtype
 from concord.image import MemorySegment
 from concord.pipeline.instruments import PassError
@@ -72,11 +72,11 @@ def doubled(graph):
 
 
 def of_nothing(graph):
-    graph.quantization["ghost"] = Quantization(np.asarray(0.5), np.asarray(0), 8, True)
+    graph.quantization["ghost"] = Codes(8, 0.5)
 
 
 def weights_of_nothing(graph):
-    graph.weight_quantization["ghost"] = Quantization(np.asarray(0.5), np.asarray(0), 8, True)
+    graph.weight_quantization["ghost"] = Codes(8, 0.5)
 
 
 def unknown(graph):
