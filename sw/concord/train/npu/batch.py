@@ -135,15 +135,15 @@ class TrainingBatch:
     ) -> None:
         """A chain over all vectors of a tensor, and over those of others in the same order."""
         loops = self.loops(source, rows)
-        places = (None if held is None else held.every(loops.rows) for held in (vectors, operand))
-        self.writer.chain(loops, source.every(loops.rows), vectors=next(places), operand=next(places), **chain)
+        written, added = (None if held is None else held.every(loops.rows) for held in (vectors, operand))
+        self.writer.chain(loops, source.every(loops.rows), vectors=written, operand=added, **chain)
 
     def images(self, features: Features, source: Met, vectors: Met, operand: Met | None = None, **steps: Any) -> None:
         """Chains over images, one for each tile of channels, of what a tap of windows meets in tensors."""
         for c in range(source.held.tiles):
-            places = (None if met is None else met.held.image(c, met.window) for met in (vectors, operand))
-            whole = source.held.image(c, source.window)
-            self.writer.chain(self.image_loops(features), whole, vectors=next(places), operand=next(places), **steps)
+            added = None if operand is None else operand.image(c)
+            loops = self.image_loops(features)
+            self.writer.chain(loops, source.image(c), vectors=vectors.image(c), operand=added, **steps)
 
     # Forward ------------------------------------------------------------------------------------------
 

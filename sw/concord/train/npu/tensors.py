@@ -168,6 +168,10 @@ class Met(NamedTuple):
     held: Held
     window: LayerWindow = WHOLE
 
+    def image(self, tile: int) -> VectorPlace:
+        """A tile of channels, for loops over samples, columns and rows of windows."""
+        return self.held.image(tile, self.window)
+
 
 @dataclass(frozen=True)
 class Gradient:
