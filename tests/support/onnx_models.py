@@ -97,6 +97,11 @@ def rewind():
     _RNG.bit_generator.state = _FIRST
 
 
+def generator():
+    """The source of numbers of a test."""
+    return _RNG
+
+
 def floats(*shape):
     """Normally distributed float32; every test, and every file, begins with the same numbers."""
     return _RNG.standard_normal(shape).astype(np.float32)

@@ -6,11 +6,10 @@ import pytest
 from concord.compiler.lowering.reductions import places_apart
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import ROOMY, check, graph_of, grouped_softmax, integers
+from support.compiled_nets import ROOMY, check, grouped_softmax, integers
+from support.expressions import exact, tensor
 from support.onnx_models import floats, ints, model, node, onnxruntime_results, samples
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F}
@@ -55,20 +54,9 @@ def test_softmax_inside_a_network(name, shape, axis, seen):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_maxima_of_small_integers_are_exact(name, groups):
     """Along every axis of groups of lanes, with and without lanes that are none of them."""
+    split = tensor(1, 6).whole_dense(int(np.prod(groups))).reshape(1, *groups)
     for axis in range(1, len(groups) + 1):
-        count = int(np.prod(groups))
-        graph = graph_of(
-            [
-                Node("Dense", "d", ("x",), ("a",), {"weight": integers(np.random.default_rng(0), (count, 6)),
-                                                    "bias": np.arange(count) % 3.0}),
-                Node("Reshape", "r", ("a",), ("b",), {"shape": (1, *groups)}),
-                Node("ReduceMax", "m", ("b",), ("y",), {"axes": (axis,), "keepdims": axis % 2 == 0}),
-            ],
-            x=(1, 6),
-        )  # fmt: skip
-        inputs = {"x": integers(np.random.default_rng(1), (5, 6))}
-        got = emulate(compile_graph(graph, CONFIGS[name]), inputs)["y"]
-        np.testing.assert_array_equal(got, run(graph, inputs)["y"])
+        exact(split.reduce("Max", axis, keep=axis % 2 == 0), CONFIGS[name])
 
 
 @pytest.mark.parametrize("channels", [3, 5, 8, 16, 20])
