@@ -23,16 +23,15 @@ def layers(compiled):
 
 @pytest.mark.parametrize("seed", range(24))
 def test_convolutions(seed):
+    """Of any geometry; images are a few positions larger than their windows, so that these reach over all borders."""
     rng = np.random.default_rng(seed)
-    kernel = tuple(int(k) for k in rng.integers(1, 4, 2))
-    group = int(rng.choice([1, 1, 2, 3]))
-    channels, outputs = group * int(rng.integers(1, 4)), group * int(rng.integers(1, 4))
-    x = image(channels, int(rng.integers(5, 9)), int(rng.integers(5, 9)))
+    kernel, strides, dilations, more = (rng.integers(low, high, 2) for low, high in ((1, 4), (1, 4), (1, 3), (0, 5)))
+    pads, group = rng.integers(0, 3, 4).tolist(), int(rng.choice([1, 1, 2, 3]))
+    size = np.maximum((kernel - 1) * dilations + 1 + more - pads[:2], 2)
+    x = image(group * int(rng.integers(1, 4)), *size.tolist())
     x = x.relu() if seed % 2 else x  # computed: the host cannot unfold it
-    strides, pads, dilations = (
-        rng.integers(low, high, size).tolist() for low, high, size in ((1, 4, 2), (0, 3, 4), (1, 3, 2))
-    )
-    exact(x.whole_conv(outputs, *kernel, strides=strides, pads=pads, dilations=dilations, group=group))
+    geometry = {"strides": strides.tolist(), "pads": pads, "dilations": dilations.tolist(), "group": group}
+    exact(x.whole_conv(group * int(rng.integers(1, 4)), *kernel.tolist(), **geometry))
 
 
 @pytest.mark.parametrize("channels", [3, 4, 9])
