@@ -21,7 +21,7 @@ def layers(compiled):
     return compiled.lowered.layers
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(32))
 def test_convolutions(seed):
     """Of any geometry; images are a few positions larger than their windows, so that these reach over all borders."""
     rng = np.random.default_rng(seed)
