@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from concord.compiler.model import compile_graph
-from concord.host import connect
+from concord.networks.calibrated import emulate
 from concord.program import trace
 from concord.spec.presets import TINY
 from support.expressions import network, tensor
@@ -28,9 +28,7 @@ def outputs(graph, config, samples=3):
     compiled = compile_graph(graph, config)
     rng = np.random.default_rng(7)
     x = {name: rng.normal(0, 1, (samples, *graph.sample_shape(name))) for name in graph.inputs}
-    with connect("emulator", config) as device:
-        device.load(compiled.image)
-        found = compiled.run(device, x)
+    found = emulate(compiled, x)
     words = list(compiled.image.program)
     return found, [chain for phase in compiled.image.schedule() for chain in trace(words, config, phase.pc).chains]
 
