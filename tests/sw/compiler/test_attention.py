@@ -20,10 +20,6 @@ CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_d
 EXACT = [(name, seed) for name in CONFIGS for seed in range(40)]
 
 
-def ops(compiled):
-    return [node.op for node in compiled.graph.nodes]
-
-
 @pytest.mark.parametrize("name, seed", EXACT)
 def test_products_of_two_tensors(name, seed):
     """With and without batch axes, broadcast or not, either factor transposed: small integers stay exact."""

@@ -17,10 +17,6 @@ def floats(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def ints(*values):
-    return np.array(values, dtype=np.int64)
-
-
 def reasons(proto, **options):
     with pytest.raises(UnsupportedModel) as caught:
         import_model(proto, **options)
