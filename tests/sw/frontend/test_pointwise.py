@@ -62,6 +62,12 @@ def test_what_is_no_gelu(other):
     assert not any(("gelu", {}) in item.attrs.get("functions", ()) for item in graph.nodes)
 
 
+@pytest.mark.parametrize("name", ["Sqrt", "Log", "Reciprocal"])
+def test_function_of_positive_numbers(name):
+    x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
+    assert ops(agrees(unary(name), x)) == ["Function"]
+
+
 @pytest.mark.parametrize("slope", [(), (1,), (3, 1)])
 def test_prelu(slope):
     agrees(unary("PRelu", constants={"slope": np.abs(floats(*slope))}))
