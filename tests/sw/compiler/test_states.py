@@ -22,7 +22,6 @@ from concord.graph.quantization import Quantization
 from concord.graph.states import states_of, with_state_inputs, with_states
 from concord.host import connect
 from concord.image import Image, ImageError, Phase
-from concord.networks.calibrated import emulate
 from concord.networks.folder import IMAGE, load_package, recompile, save_package
 from concord.program.allocator import CapacityError
 from concord_bench.language_model.decoder import Sizes, random_weights, step_model
@@ -78,7 +77,9 @@ def by_hand(compiled, inputs, config=ROOMY):
 def on_device(compiled, inputs, config=ROOMY, device=None):
     if device is not None:
         return compiled.run(device, inputs)
-    return emulate(compiled, inputs)
+    with connect("emulator", config) as opened:
+        opened.load(compiled.image)
+        return compiled.run(opened, inputs)
 
 
 def same(found, want):
