@@ -9,7 +9,7 @@ from concord.graph.execute import run
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
 from concord.graph.passes import piecewise
-from concord.host import connect
+from concord.networks.calibrated import emulate
 from concord.spec.presets import TINY
 
 #: Small vectors, and memory for whatever a test needs.
@@ -38,9 +38,7 @@ def check(graph, rng, config=ROOMY, samples=3, limit=2):
     inputs = {name: integers(rng, (samples, *graph.sample_shape(name)), limit) for name in graph.inputs}
     want = run(graph, inputs)
     compiled = compile_graph(graph, config)
-    with connect("emulator", config) as device:
-        device.load(compiled.image)
-        got = compiled.run(device, inputs)
+    got = emulate(compiled, inputs)
     for name, values in want.items():
         np.testing.assert_array_equal(got[name], values)
     return compiled

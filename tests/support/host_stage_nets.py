@@ -1,12 +1,10 @@
 """Networks of which the host computes the begin or the end, and inputs for them."""
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
 
-from support.onnx_models import node
+from support.onnx_expressions import FLOAT, INT64, UINT8, given, model_of, op
 
 PRESET = "ecp5-25f"
-INT64, FLOAT, UINT8, BOOL = TensorProto.INT64, TensorProto.FLOAT, TensorProto.UINT8, TensorProto.BOOL
 
 
 def floats(*shape):
@@ -14,105 +12,47 @@ def floats(*shape):
     return np.random.default_rng(sum(shape)).normal(0, 0.5, shape).astype(np.float32)
 
 
-def network(nodes, inputs, outputs, constants):
-    """A model whose inputs and outputs have types and shapes; the batch is open."""
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info(name, kind, ["n", *shape]) for name, (kind, shape) in inputs.items()],
-        [helper.make_tensor_value_info(name, kind, ["n", *shape]) for name, (kind, shape) in outputs.items()],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-
-
 def classifier():
     """Words to classes: an embedding, a mean, a product, the class, and the two best."""
-    return network(
-        [
-            node("Gather", ["table", "ids"], ["e"]),
-            node("ReduceMean", ["e", "axis"], ["p"], keepdims=0),
-            node("Gemm", ["p", "w", "b"], ["scores"]),
-            node("ArgMax", ["scores"], ["class"], axis=1, keepdims=0),
-            node("TopK", ["scores", "two"], ["best", "places"], axis=1),
-        ],
-        {"ids": (INT64, [6])},
-        {"class": (INT64, []), "scores": (FLOAT, [5]), "best": (FLOAT, [2]), "places": (INT64, [2])},
-        {"table": floats(70000, 4), "w": floats(4, 5), "b": floats(5), "axis": np.array([1]), "two": np.array([2])},
-    )
+    words = op.Gather(floats(70000, 4), given("n", 6, name="ids", kind=INT64))
+    scores = op.Gemm(op.ReduceMean(words, [1], keepdims=0), floats(4, 5), floats(5))
+    best, places = op.TopK(scores, [2], axis=1, outputs=2)
+    chosen = op.ArgMax(scores, axis=1, keepdims=0)
+    return model_of(opset=18, **{"class": chosen, "scores": scores, "best": best, "places": places})
 
 
 def masked():
     """A mean of those words that a mask lets through: the mask goes to the NPU as it is."""
-    return network(
-        [
-            node("Cast", ["mask"], ["m"], to=FLOAT),
-            node("Unsqueeze", ["m", "two"], ["column"]),
-            node("Gather", ["table", "ids"], ["e"]),
-            node("Mul", ["e", "column"], ["kept"]),
-            node("ReduceSum", ["kept", "one"], ["p"], keepdims=0),
-            node("Gemm", ["p", "w", "b"], ["scores"]),
-            node("Greater", ["scores", "zero"], ["yes"]),
-        ],
-        {"ids": (INT64, [6]), "mask": (INT64, [6])},
-        {"yes": (BOOL, [5]), "scores": (FLOAT, [5])},
-        {"table": floats(50, 16), "w": floats(16, 5), "b": floats(5), "one": np.array([1]), "two": np.array([2]),
-         "zero": np.float32(0)},
-    )  # fmt: skip
+    ids, mask = (given("n", 6, name=name, kind=INT64) for name in ("ids", "mask"))
+    column = op.Unsqueeze(op.Cast(mask, to=FLOAT), [2])
+    kept = op.Mul(op.Gather(floats(50, 16), ids), column)
+    scores = op.Gemm(op.ReduceSum(kept, [1], keepdims=0), floats(16, 5), floats(5))
+    return model_of(yes=op.Greater(scores, 0.0), scores=scores, opset=18)
 
 
 def pixels():
     """An image of bytes that the model itself normalises, channel by channel."""
-    return network(
-        [
-            node("Cast", ["x"], ["f"], to=FLOAT),
-            node("Div", ["f", "full"], ["share"]),
-            node("Sub", ["share", "mean"], ["centred"]),
-            node("Div", ["centred", "deviation"], ["normal"]),
-            node("Conv", ["normal", "w"], ["y"], pads=[1, 1, 1, 1]),
-            node("Relu", ["y"], ["r"]),
-            node("ReduceMean", ["r", "axes"], ["p"], keepdims=0),
-            node("ArgMax", ["p"], ["class"], axis=1, keepdims=0),
-        ],
-        {"x": (UINT8, [3, 8, 8])},
-        {"class": (INT64, []), "p": (FLOAT, [4])},
-        {"full": np.float32(255), "mean": np.array([0.485, 0.456, 0.406], "f").reshape(1, 3, 1, 1),
-         "deviation": np.array([0.229, 0.224, 0.225], "f").reshape(1, 3, 1, 1), "w": floats(4, 3, 3, 3),
-         "axes": np.array([2, 3])},
-    )  # fmt: skip
+    mean, deviation = (np.reshape(x, (1, 3, 1, 1)) for x in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    share = op.Div(op.Cast(given("n", 3, 8, 8, kind=UINT8), to=FLOAT), 255.0)
+    normal = op.Div(op.Sub(share, mean), deviation)
+    p = op.ReduceMean(op.Relu(op.Conv(normal, floats(4, 3, 3, 3), pads=[1] * 4)), [2, 3], keepdims=0)
+    return model_of(opset=18, **{"class": op.ArgMax(p, axis=1, keepdims=0), "p": p})
 
 
 def chooser():
     """Products in front of a TopK, and behind it."""
-    return network(
-        [
-            node("Conv", ["x", "v"], ["y"], pads=[1, 1, 1, 1]),
-            node("TopK", ["y", "two"], ["best", "places"], axis=1),
-            node("Conv", ["best", "w"], ["z"]),
-        ],
-        {"x": (FLOAT, [3, 8, 8])},
-        {"z": (FLOAT, [4, 6, 6])},
-        {"v": floats(4, 3, 3, 3), "w": floats(4, 2, 3, 3), "two": np.array([2])},
-    )
+    y = op.Conv(given("n", 3, 8, 8), floats(4, 3, 3, 3), pads=[1] * 4)
+    best, _ = op.TopK(y, [2], axis=1, outputs=2, name="best")
+    return model_of(z=op.Conv(best, floats(4, 2, 3, 3)), opset=18)
 
 
 def too_large():
     """Four products, of which the matrix memory holds the third alone; the end has the first and the input."""
-    return network(
-        [
-            node("Gemm", ["x", "u"], ["t"]),
-            node("Gemm", ["x", "v"], ["a"]),
-            node("Relu", ["a"], ["b"]),
-            node("Gemm", ["b", "w"], ["c"]),
-            node("Tanh", ["c"], ["d"]),
-            node("Gemm", ["d", "z"], ["e"]),
-            node("Add", ["e", "t"], ["f"]),
-            node("Concat", ["f", "x"], ["y"], axis=1),
-        ],
-        {"x": (FLOAT, [12])},
-        {"y": (FLOAT, [32])},
-        {"u": floats(12, 20), "v": floats(12, 400), "w": floats(400, 160) / 20, "z": floats(160, 20)},
-    )
+    x = given("n", 12)
+    t = op.Gemm(x, floats(12, 20), name="t")
+    c = op.Gemm(op.Relu(op.Gemm(x, floats(12, 400), name="a")), floats(400, 160) / 20)
+    e = op.Gemm(op.Tanh(c, name="d"), floats(160, 20))
+    return model_of(op.Concat(op.Add(e, t), x, axis=1), opset=18)
 
 
 def inputs_of(name, count=5):

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.graph.ops import OPS
+from support.onnx_expressions import Tensor, model_of
 
 node = helper.make_node
 _RNG = np.random.default_rng(7)
@@ -76,7 +77,8 @@ def disagreement(graph, proto, inputs):
 
 
 def agrees(proto, inputs=None, tolerance=1e-5):
-    """Import, compare with onnxruntime on several samples, and return the graph."""
+    """Import, compare with onnxruntime on several samples, and return the graph; an expression is a model, too."""
+    proto = model_of(proto) if isinstance(proto, Tensor) else proto
     graph = import_model(proto)
     assert all(set(item.attrs) <= documented(item.op) for item in graph.nodes)
     assert disagreement(graph, proto, inputs or samples(graph)) < tolerance
@@ -95,6 +97,11 @@ def ops(graph):
 def rewind():
     """Begin with the first numbers again."""
     _RNG.bit_generator.state = _FIRST
+
+
+def generator():
+    """The source of numbers of a test."""
+    return _RNG
 
 
 def floats(*shape):

@@ -22,7 +22,6 @@ from concord.spec.operations import INTEGER_STATE_OPS
 
 _MIDDLE = 1 << VECTOR_ADDR_BITS - 1
 _MOST_VECTORS = 24
-_MOST_TAPS = 9
 _ADD = (Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN)
 _ACT = (Op.V_RELU, Op.V_TBL)
 _UNIT = ((Op.VV_MUL,), _ADD, _ACT)

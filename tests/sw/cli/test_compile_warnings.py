@@ -15,31 +15,28 @@ from concord.frontend import import_model
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.spec.presets import TINY
 from support.commands import run, two_products
+from support.onnx_expressions import given, model_of, op
 from support.onnx_models import model, node
 
 
 def saved(path, between):
     """Two products and what is between them."""
-    w = (np.eye(4) * 2).astype(np.float32)
-    nodes = [
-        node("MatMul", ["x", "w"], ["p"], name="first"), *between, node("MatMul", ["b", "w"], ["y"], name="last"),
-    ]  # fmt: skip
-    proto = model(nodes, {"x": (1, 4)}, constants={"w": w, "three": np.full(4, 3, dtype=np.float32)})
-    path.write_bytes(proto.SerializeToString())
+    weight = np.eye(4) * 2
+    b = between(op.MatMul(given(1, 4), weight, name="first"))
+    path.write_bytes(model_of(op.MatMul(b, weight, name="last")).SerializeToString())
     return path
 
 
 @pytest.fixture
 def net(tmp_path):
     """With a function that is one table, of numbers from 1 to 5 if inputs are from -1 to 1."""
-    between = [node("Add", ["p", "three"], ["a"]), node("Sqrt", ["a"], ["c"])]
-    return saved(tmp_path / "net.onnx", [*between, node("Sigmoid", ["c"], ["b"], name="bend")])
+    return saved(tmp_path / "net.onnx", lambda p: op.Sigmoid(op.Sqrt(op.Add(p, np.full(4, 3.0))), name="bend"))
 
 
 @pytest.fixture
 def growing(tmp_path):
     """With a function that goes on."""
-    return saved(tmp_path / "net.onnx", [node("Softplus", ["p"], ["b"])])
+    return saved(tmp_path / "net.onnx", op.Softplus)
 
 
 def samples(scale):

@@ -7,27 +7,19 @@ import pytest
 
 from concord.compiler.model import compile_graph
 from concord.golden import binary16
-from concord.graph.ir import Node
 from concord.graph.passes.batch import BatchError, with_batch
 from concord.host import connect
 from concord.networks.folder import load_package, save_package
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of, residual
+from support.compiled_nets import residual
+from support.expressions import network, tensor
 from support.onnx_models import model, node
 
 
 def perceptron(limit=()):
     rng = np.random.default_rng(6)
-    return graph_of(
-        [
-            Node("Dense", "first", ("x",), ("a",), {"weight": rng.normal(0, 0.4, (6, 5)), "bias": rng.normal(0, 1, 6)}),
-            Node("Relu", "relu", ("a",), ("b",)),
-            Node("Mul", "scale", ("b",), ("c",), {"constant": rng.normal(0, 1, limit)}),
-            Node("Dense", "last", ("c",), ("d",), {"weight": rng.normal(0, 0.4, (3, 6)), "bias": rng.normal(0, 1, 3)}),
-            Node("Softmax", "softmax", ("d",), ("y",), {"axis": 1}),
-        ],
-        x=(1, 5),
-    )
+    hidden = tensor(1, 5).dense(rng.normal(0, 0.4, (6, 5)), rng.normal(0, 1, 6)).relu() * rng.normal(0, 1, limit)
+    return network(hidden.dense(rng.normal(0, 0.4, (3, 6)), rng.normal(0, 1, 3)).softmax(1))
 
 
 def results(package, x):
@@ -70,7 +62,6 @@ def test_what_has_no_axis_for_them_is_refused():
     with pytest.raises(BatchError, match="batch must be 1 for a network with Conv, MaxPool, ReduceMean, not 2"):
         compile_graph(residual(), TINY, batch=2)
     with pytest.raises(BatchError, match=r"x has the shape \(4, 5\) without an axis for it"):
-        dense = Node("Dense", "dense", ("x",), ("y",), {"weight": np.ones((2, 5)), "bias": np.zeros(2)})
-        with_batch(graph_of([dense], x=(4, 5)), 2)
+        with_batch(network(tensor(4, 5).dense(np.ones((2, 5)))), 2)
     with pytest.raises(ValueError, match="size must be at least 1, not 0"):
         with_batch(residual(), 0)

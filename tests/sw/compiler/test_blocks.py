@@ -7,58 +7,36 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import passes
 from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import ECP5_85F
 from concord_bench.tasks import TASKS, calibration, load
-from support.compiled_nets import graph_of
+from support.expressions import network, tensor
 from support.trained import DATA, needs_data
 
 CHANNELS, SIZE, CLASSES = 16, 8, 10
 
 
-def conv(rng, name, x, y, shape, group=1):
-    weight, kernel = rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape), shape[2]
-    geometry = {"strides": (1, 1), "pads": (kernel // 2,) * 4, "dilations": (1, 1), "group": group}
-    return Node("Conv", name, (x,), (y,), {"weight": weight, "bias": rng.normal(0, 0.1, shape[0]), **geometry})
+def scaled(rng, *shape):
+    """Weights of a product, and biases."""
+    return rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape), rng.normal(0, 0.1, shape[0])
 
 
-def dense(rng, name, x, y, shape):
-    weight = rng.normal(0, 1 / np.sqrt(shape[1]), shape)
-    return Node("Dense", name, (x,), (y,), {"weight": weight, "bias": rng.normal(0, 0.1, shape[0])})
-
-
-def norm(rng, name, x, y, axis):
-    attrs = {"axes": (axis,), "centred": True, "epsilon": 1e-6, "scale": rng.normal(1, 0.2, CHANNELS)}
-    return [
-        Node("Normalise", name, (x,), (f"{y}/n",), attrs),
-        Node("Add", f"{name}/bias", (f"{y}/n",), (y,), {"constant": rng.normal(0, 0.2, CHANNELS)}),
-    ]
+def norm(rng, x, axis):
+    normal = x.then("Normalise", axes=(axis,), centred=True, epsilon=1e-6, scale=rng.normal(1, 0.2, CHANNELS))
+    return normal + rng.normal(0, 0.2, CHANNELS)
 
 
 def convnext(blocks=2):
     """Depthwise 7 x 7, norm over channels, up, Gelu, down, scale, residual sum; then mean, norm and a product."""
     rng = np.random.default_rng(0)
-    nodes = [conv(rng, "stem", "x", "s0", (CHANNELS, 3, 3, 3))]
-    for k in range(blocks):
-        gamma = {"constant": rng.normal(0.5, 0.1, CHANNELS)}
-        nodes += [
-            conv(rng, f"depthwise{k}", f"s{k}", f"d{k}", (CHANNELS, 1, 7, 7), CHANNELS),
-            Node("Transpose", f"last{k}", (f"d{k}",), (f"t{k}",), {"perm": (0, 2, 3, 1)}),
-            *norm(rng, f"norm{k}", f"t{k}", f"n{k}", 3),
-            dense(rng, f"up{k}", f"n{k}", f"u{k}", (4 * CHANNELS, CHANNELS)),
-            Node("Function", f"gelu{k}", (f"u{k}",), (f"g{k}",), {"functions": (("gelu", {}),)}),
-            dense(rng, f"down{k}", f"g{k}", f"o{k}", (CHANNELS, 4 * CHANNELS)),
-            Node("Mul", f"scale{k}", (f"o{k}",), (f"m{k}",), gamma),
-            Node("Transpose", f"first{k}", (f"m{k}",), (f"b{k}",), {"perm": (0, 3, 1, 2)}),
-            Node("Add", f"sum{k}", (f"b{k}", f"s{k}"), (f"s{k + 1}",)),
-        ]
-    nodes += [
-        Node("ReduceMean", "pool", (f"s{blocks}",), ("p",), {"axes": (2, 3), "keepdims": False}),
-        *norm(rng, "norm", "p", "f", 1),
-        dense(rng, "head", "f", "y", (CLASSES, CHANNELS)),
-    ]
-    return graph_of(nodes, x=(1, 3, SIZE, SIZE))
+    s = tensor(1, 3, SIZE, SIZE).conv(*scaled(rng, CHANNELS, 3, 3, 3), pads=1)
+    for _ in range(blocks):
+        deep = s.conv(*scaled(rng, CHANNELS, 1, 7, 7), pads=3, group=CHANNELS)
+        up = norm(rng, deep.transpose(0, 2, 3, 1), 3).dense(*scaled(rng, 4 * CHANNELS, CHANNELS))
+        down = up.function("gelu").dense(*scaled(rng, CHANNELS, 4 * CHANNELS))
+        s = (down * rng.normal(0.5, 0.1, CHANNELS)).transpose(0, 3, 1, 2) + s
+    features = norm(rng, s.reduce("Mean", 2, 3, keep=False), 1)
+    return network(y=features.dense(*scaled(rng, CLASSES, CHANNELS)), f=features)
 
 
 def images(count, scale, seed):
@@ -75,7 +53,8 @@ def trained(scale):
     """The network with a last product that is fitted to images of this size by least squares."""
     graph = convnext()
     x, labels = images(300, scale, 3)
-    features = run(graph, {"x": x}, keep=["f"])["f"].reshape(len(x), -1)
+    features = run(graph, {"x": x})["f"].reshape(len(x), -1)
+    graph.outputs, graph.batched = ["y"], {"x", "y"}
     rows = np.column_stack([features, np.ones(len(features))])
     wanted = 10 * (np.eye(CLASSES)[labels] - 1 / CLASSES)
     found = np.linalg.solve(rows.T @ rows + 30 * np.eye(rows.shape[1]), rows.T @ wanted)

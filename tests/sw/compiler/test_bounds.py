@@ -8,50 +8,37 @@ from concord.compiler.lowering.bounds import bounds
 from concord.compiler.lowering.input_assumptions import DEVIATIONS, assumed
 from concord.compiler.model import compile_graph
 from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.networks.folder import load_package, recompile
 from concord.spec.presets import ECP5_85F
+from support import onnx_expressions as onnx
 from support.commands import run as command
-from support.compiled_nets import graph_of, recurrent
-from support.onnx_models import model as proto
-from support.onnx_models import node
+from support.compiled_nets import recurrent
+from support.expressions import network, tensor
 
 RNG = np.random.default_rng(5)
 
 
-def function(name, x, y, **parameters):
-    return Node("Function", f"{name}.{y}", (x,), (y,), {"functions": ((name, parameters),)})
-
-
-def network():
+def graph():
     """Something of every kind."""
-    conv = {"strides": (1, 1), "dilations": (1, 1), "group": 1, "bias": RNG.normal(size=4)}
-    nodes = [
-        Node("Conv", "conv", ("x",), ("c",), conv | {"weight": RNG.normal(size=(4, 2, 3, 3)), "pads": (1, 1, 1, 1)}),
-        Node("Relu", "relu", ("c",), ("r",)),
-        Node("MaxPool", "pool", ("r",), ("p",), {"kernel": (2, 2), "strides": (2, 2), "pads": (0,) * 4,
-             "dilations": (1, 1)}),
-        function("gelu", "c", "g"),
-        Node("Clip", "clip", ("g",), ("k",), {"min": -0.1, "max": 3.0}),
-        Node("Sub", "sub", ("k",), ("s",), {"constant": np.asarray(2.0), "reversed": True}),
-        Node("Mul", "square", ("s", "s"), ("q",)),
-        Node("Mul", "mul", ("q", "r"), ("m",)),
-        Node("ReduceMean", "mean", ("m",), ("a",), {"axes": (2, 3), "keepdims": False}),
-        Node("Dense", "fc", ("a",), ("d",), {"weight": RNG.normal(size=(3, 4)), "bias": RNG.normal(size=3)}),
-        Node("Softmax", "softmax", ("d",), ("y",), {"axis": 1}),
-        Node("LogSoftmax", "logs", ("d",), ("l",), {"axis": 1}),
-    ]  # fmt: skip
-    return graph_of(nodes, x=(1, 2, 4, 4))
+    c = tensor(1, 2, 4, 4).conv(RNG.normal(size=(4, 2, 3, 3)), RNG.normal(size=4), pads=1)
+    r = c.relu()
+    g = c.function("gelu")
+    s = g.clip(-0.1, 3.0).with_constant("Sub", 2.0, reversed=True)
+    q = s * s
+    m = q * r
+    d = m.reduce("Mean", 2, 3, keep=False).dense(RNG.normal(size=(3, 4)), RNG.normal(size=3))
+    pool = r.pool("MaxPool", 2, 2)
+    return network(y=d.softmax(1), l=d.then("LogSoftmax", axis=1), c=c, r=r, g=g, q=q, m=m, p=pool)
 
 
 @pytest.mark.parametrize("given", [None, (0.0, 255.0), (-0.01, 0.02)])
 def test_nothing_is_beyond_the_worst_case(given):
-    graph = network()
+    made = graph()
     low, high = given or (-DEVIATIONS, DEVIATIONS)
-    found = bounds(graph, {"x": given} if given else {})
+    found = bounds(made, {"x": given} if given else {})
     corners = np.where(RNG.random((200, 2, 4, 4)) < 0.5, low, high)
     inside = RNG.uniform(low, high, (200, 2, 4, 4))
-    values = run(graph, {"x": np.concatenate([corners, inside])}, keep="all")
+    values = run(made, {"x": np.concatenate([corners, inside])}, keep="all")
     for name, x in values.items():
         slack = 1e-9 * np.abs(x).max()
         assert found[name].worst[0] - slack <= x.min() and x.max() <= found[name].worst[1] + slack
@@ -60,9 +47,9 @@ def test_nothing_is_beyond_the_worst_case(given):
 
 
 def test_statistics_are_those_of_samples():
-    graph = network()
-    found = bounds(graph)
-    values = run(graph, {"x": RNG.normal(size=(500, 2, 4, 4))}, keep="all")
+    made = graph()
+    found = bounds(made)
+    values = run(made, {"x": RNG.normal(size=(500, 2, 4, 4))}, keep="all")
     for name in ("x", "c", "r", "g", "m"):
         assert values[name].std() / 2 <= found[name].sigma <= 2 * values[name].std()
         assert found[name].low <= values[name].min() and values[name].max() <= found[name].high
@@ -70,12 +57,9 @@ def test_statistics_are_those_of_samples():
 
 
 def test_wide_sums_are_bounded_by_statistics_and_narrow_ones_by_the_worst_case():
-    weight = np.ones((1, 400))
-    nodes = [Node("Dense", "fc", ("x",), ("y",), {"weight": weight, "bias": np.zeros(1)})]
-    found = bounds(graph_of(nodes, x=(1, 400)))["y"]
+    found = bounds(network(tensor(1, 400).dense(np.ones((1, 400)))))["y"]
     assert found.worst == (-3200, 3200) and -3200 <= found.low < -100
-    few = [Node("Dense", "fc", ("x",), ("y",), {"weight": weight[:, :1], "bias": np.zeros(1)})]
-    assert bounds(graph_of(few, x=(1, 1)), {"x": (0, 2)})["y"].domain == (0, 2)
+    assert bounds(network(tensor(1, 1).dense(np.ones((1, 1)))), {"x": (0, 2)})["y"].domain == (0, 2)
 
 
 def test_recurrent_layers_have_statistics():
@@ -84,25 +68,23 @@ def test_recurrent_layers_have_statistics():
 
 
 def test_what_is_assumed_of_inputs():
-    graph = network()
-    assert (
-        assumed(graph)["x"].text == "normal, deviation 1, within -8 to 8 (default for floats, as there are no samples)"
-    )
-    assert assumed(graph, {"x": (0, 255)})["x"].text == "values in 0 to 255 (given)"
+    made = graph()
+    text = "normal, deviation 1, within -8 to 8 (default for floats, as there are no samples)"
+    assert assumed(made)["x"].text == text
+    assert assumed(made, {"x": (0, 255)})["x"].text == "values in 0 to 255 (given)"
     with pytest.raises(ValueError, match="input with a range must be one of x, not 'z'"):
-        assumed(graph, {"z": (0, 1)})
+        assumed(made, {"z": (0, 1)})
     for wrong in ((1, 1), (2, 1), (0, np.inf), (np.nan, 1)):
         with pytest.raises(ValueError, match="range of x must be two finite numbers low < high"):
-            assumed(graph, {"x": wrong})
+            assumed(made, {"x": wrong})
 
 
 @pytest.mark.slow
 def test_tables_without_samples_cover_what_bounds_say(tmp_path):
     """The range of the input reaches the table behind a product, and is kept in the folder."""
-    weight = np.full((3, 4), 2.0)
     path = tmp_path / "net.onnx"
-    nodes = [node("Gemm", ["x", "w"], ["a"], transB=1), node("Sqrt", ["a"], ["y"])]
-    path.write_bytes(proto(nodes, {"x": (1, 4)}, constants={"w": weight.astype(np.float32)}).SerializeToString())
+    roots = onnx.op.Sqrt(onnx.op.Gemm(onnx.given(1, 4), np.full((3, 4), 2.0), transB=1, name="a"))
+    path.write_bytes(onnx.model_of(roots).SerializeToString())
     for given, message in (("1",), "input-range must be"), (("z=1,2",), "input-range must be"), (
         ("1,2", "--calibrate", path), "without --calibrate"
     ):  # fmt: skip
@@ -116,8 +98,8 @@ def test_tables_without_samples_cover_what_bounds_say(tmp_path):
 
 
 def test_ranges_of_samples_come_first():
-    graph = graph_of([function("sqrt", "x", "y")], x=(1, 4))
-    assert compile_graph(graph, ECP5_85F, Formats(ranges={"x": (0, 2)})).package.formats.ranges == {"x": (0, 2)}
-    assert compile_graph(graph, ECP5_85F, Formats(inputs={"x": (1, 5)})).package.formats.bounds == {"x": (1, 5)}
+    root = network(tensor(1, 4).function("sqrt"))
+    assert compile_graph(root, ECP5_85F, Formats(ranges={"x": (0, 2)})).package.formats.ranges == {"x": (0, 2)}
+    assert compile_graph(root, ECP5_85F, Formats(inputs={"x": (1, 5)})).package.formats.bounds == {"x": (1, 5)}
     with pytest.raises(ValueError, match="must be one of x"):
-        compile_graph(graph, ECP5_85F, Formats(inputs={"z": (1, 5)}))
+        compile_graph(root, ECP5_85F, Formats(inputs={"z": (1, 5)}))

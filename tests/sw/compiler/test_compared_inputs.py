@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import concord
 from concord.compiler.lowering.host_partition import without_front
@@ -13,8 +14,9 @@ from concord.networks.folder import recompile
 from support.derived_backends import needs_torch, on_numpy, on_onnxruntime, on_torch
 from support.derived_modules import same
 from support.fuzz import whole
-from support.host_stage_nets import BOOL, FLOAT, INT64, UINT8, floats, network
-from support.onnx_models import node, onnxruntime_results
+from support.host_stage_nets import floats
+from support.onnx_expressions import BOOL, FLOAT, INT64, UINT8, given, model_of, op
+from support.onnx_models import onnxruntime_results
 
 PRESET = "ecp5-85f"
 #: Numbers that binary16 rounds to others, or does not have at all.
@@ -23,17 +25,13 @@ COMPARISONS = {
     "Greater": np.greater, "Less": np.less, "Equal": np.equal, "GreaterOrEqual": np.greater_equal,
     "LessOrEqual": np.less_equal,
 }  # fmt: skip
-WEIGHT = np.eye(4, dtype=np.float32)
+X, F = given("n", 4), given("n", 12, name="f")
+PRODUCT = op.MatMul(X, np.eye(4))
 
 
-def beside_a_product(nodes, outputs, constants=None, inputs=None):
-    """Nodes that read ``f``, and may read a product ``m`` of ``x``."""
-    return network(
-        [node("MatMul", ["x", "w"], ["m"]), *nodes],
-        {"x": (FLOAT, [4]), "f": (FLOAT, [12]), **(inputs or {})},
-        {"m": (FLOAT, [4]), **outputs},
-        {"w": WEIGHT, **(constants or {})},
-    )
+def beside_a_product(opset=18, **outputs):
+    """Outputs beside a product ``m`` of ``x``."""
+    return model_of(m=PRODUCT, opset=opset, **outputs)
 
 
 def compiled(proto, **options):
@@ -51,14 +49,12 @@ def ops(graph):
 @pytest.mark.parametrize("limit", [0.0, 1e-9, 0.1, 2049.0, 65520.0, 1e6])
 def test_comparisons_with_a_constant(limit):
     """The network itself compares with both signs, and the constant is on either side."""
-    nodes, outputs, want, limit = [], {}, {}, np.float32(limit)
-    for op, function in COMPARISONS.items():
-        for constant, value in (("c", limit), ("d", -limit)):
-            for k, pair in enumerate((["f", constant], [constant, "f"])):
-                y = f"{op}{constant}{k}"
-                nodes.append(node(op, pair, [y]))
-                outputs[y], want[y] = (BOOL, [12]), function(*((NUMBERS, value) if k == 0 else (value, NUMBERS)))
-    net = compiled(beside_a_product(nodes, outputs, {"c": limit, "d": -limit}))
+    outputs, want, limit = {}, {}, np.float32(limit)
+    for name, function in COMPARISONS.items():
+        for sign, value in (("c", limit), ("d", -limit)):
+            outputs[f"{name}{sign}0"], want[f"{name}{sign}0"] = getattr(op, name)(F, value), function(NUMBERS, value)
+            outputs[f"{name}{sign}1"], want[f"{name}{sign}1"] = getattr(op, name)(value, F), function(value, NUMBERS)
+    net = compiled(beside_a_product(**outputs))
     found = net.run(inputs_of())
     for name, truth in want.items():
         np.testing.assert_array_equal(found[name][0], truth, name)
@@ -66,15 +62,10 @@ def test_comparisons_with_a_constant(limit):
 
 
 def test_signs_and_casts():
-    nodes = [
-        node("Cast", ["f"], ["truth"], to=BOOL), node("Not", ["truth"], ["no"]), node("Sign", ["f"], ["sign"]),
-        node("Cast", ["f"], ["number"], to=INT64), node("Where", ["truth", "m3", "zero"], ["chosen"]),
-        node("Concat", ["m", "m", "m"], ["m3"], axis=1),
-    ]  # fmt: skip
-    outputs = {"truth": (BOOL, [12]), "no": (BOOL, [12]), "sign": (FLOAT, [12]), "number": (INT64, [12])}
-    nodes = sorted(nodes, key=lambda item: item.op_type == "Where")
-    proto = beside_a_product(nodes, {**outputs, "chosen": (FLOAT, [12])}, {"zero": np.float32(0)})
-    found = compiled(proto).run(inputs_of())
+    truth = op.Cast(F, to=BOOL)
+    chosen = op.Where(truth, op.Concat(PRODUCT, PRODUCT, PRODUCT, axis=1), 0.0)
+    outputs = {"truth": truth, "no": op.Not(truth), "sign": op.Sign(F), "number": op.Cast(F, to=INT64)}
+    found = compiled(beside_a_product(**outputs, chosen=chosen)).run(inputs_of())
     np.testing.assert_array_equal(found["truth"][0], NUMBERS != 0)
     np.testing.assert_array_equal(found["no"][0], NUMBERS == 0)
     np.testing.assert_array_equal(found["sign"][0], np.sign(NUMBERS))
@@ -84,13 +75,9 @@ def test_signs_and_casts():
 
 def test_two_inputs_that_are_moved():
     """A product reads the moved elements, too: the NPU gets them as they were."""
-    nodes = [
-        node("Reshape", ["f", "s"], ["r"]), node("Transpose", ["g"], ["t"], perm=[0, 2, 1]),
-        node("Greater", ["r", "t"], ["y"]), node("MatMul", ["r", "w"], ["p"]),
-    ]  # fmt: skip
-    proto = beside_a_product(
-        nodes, {"y": (BOOL, [3, 4]), "p": (FLOAT, [3, 4])}, {"s": np.array([0, 3, 4])}, {"g": (FLOAT, [4, 3])}
-    )
+    r = op.Reshape(F, [0, 3, 4])
+    t = op.Transpose(given("n", 4, 3, name="g"), perm=[0, 2, 1])
+    proto = beside_a_product(y=op.Greater(r, t), p=op.MatMul(r, np.eye(4)))
     rng = np.random.default_rng(3)
     f = rng.normal(size=12).astype(np.float32)
     g = np.nextafter(f, rng.choice([-9, 9], 12).astype(np.float32)).reshape(1, 3, 4).transpose(0, 2, 1)
@@ -103,12 +90,9 @@ def test_two_inputs_that_are_moved():
 
 def test_a_product_reads_the_mask():
     """ArgMax stands in front of the comparison in the file, and behind the NPU."""
-    nodes = [
-        node("ArgMax", ["m"], ["place"], axis=1, keepdims=0), node("Greater", ["f", "c"], ["t"]),
-        node("Cast", ["t"], ["mask"], to=FLOAT), node("MatMul", ["mask", "v"], ["y"]),
-    ]  # fmt: skip
-    constants = {"c": np.float32(1e-9), "v": np.eye(12, dtype=np.float32)}
-    net = compiled(beside_a_product(nodes, {"place": (INT64, []), "y": (FLOAT, [12])}, constants))
+    place = op.ArgMax(PRODUCT, axis=1, keepdims=0)
+    mask = op.Cast(op.Greater(F, 1e-9), to=FLOAT)
+    net = compiled(beside_a_product(place=place, y=op.MatMul(mask, np.eye(12))))
     assert (ops(net.package.front), ops(net.package.host_graph)) == (["Compare"], ["ArgMax"])
     np.testing.assert_array_equal(net.run(inputs_of())["y"][0], NUMBERS > np.float32(1e-9))
     assert not [line for line in net.warnings if "compares" in line]
@@ -116,29 +100,20 @@ def test_a_product_reads_the_mask():
 
 def test_inputs_do_not_pass_the_npu_to_the_host():
     """A table of limits, by the place of the greatest result, beside an input and one that is moved."""
-    nodes = [
-        node("ArgMax", ["m"], ["place"], axis=1, keepdims=1), node("Gather", ["limits", "place"], ["limit"]),
-        node("Less", ["limit", "f"], ["a"]), node("Reshape", ["f", "s"], ["r"]), node("Less", ["limit", "r"], ["b"]),
-    ]  # fmt: skip
-    outputs = {"a": (BOOL, [12]), "b": (BOOL, [1, 12])}
-    constants = {"limits": np.float32([1e-9, 2049, 0.1, 65519]), "s": np.array([0, 1, 12])}
-    net = compiled(beside_a_product(nodes, outputs, constants))
-    for place, limit in enumerate(constants["limits"]):
+    limits = np.float32([1e-9, 2049, 0.1, 65519])
+    limit = op.Gather(limits, op.ArgMax(PRODUCT, axis=1, keepdims=1))
+    net = compiled(beside_a_product(a=op.Less(limit, F), b=op.Less(limit, op.Reshape(F, [0, 1, 12]))))
+    for place, number in enumerate(limits):
         found = net.run({"x": np.eye(4, dtype=np.float32)[[place]], "f": NUMBERS[np.newaxis]})
-        np.testing.assert_array_equal(found["a"][0], limit < NUMBERS)
-        np.testing.assert_array_equal(found["b"][0, 0], limit < NUMBERS)
+        np.testing.assert_array_equal(found["a"][0], number < NUMBERS)
+        np.testing.assert_array_equal(found["b"][0, 0], number < NUMBERS)
 
 
 def test_a_mask_of_floats_in_front_of_a_softmax():
     """The compiler draws signs that are as seldom 0 as those of floats, so it expects the same error."""
-    nodes = [
-        node("Equal", ["f", "zero"], ["pad"]), node("Cast", ["pad"], ["p"], to=FLOAT),
-        node("Mul", ["p", "low"], ["added"]), node("MatMul", ["m", "u"], ["s"]),
-        node("Add", ["s", "added"], ["t"]), node("Softmax", ["t"], ["a"], axis=1),
-        node("MatMul", ["a", "v"], ["y"]),
-    ]  # fmt: skip
-    constants = {"u": floats(4, 12), "v": floats(12, 3), "zero": np.float32(0), "low": np.float32(-1e9)}
-    proto = beside_a_product(nodes, {"y": (FLOAT, [3])}, constants)
+    added = op.Mul(op.Cast(op.Equal(F, 0.0), to=FLOAT), -1e9)
+    a = op.Softmax(op.Add(op.MatMul(PRODUCT, floats(4, 12)), added), axis=1)
+    proto = beside_a_product(y=op.MatMul(a, floats(12, 3)))
     nets = [compiled(proto, partition=partition) for partition in ("ends", "none")]
     expected = [net.package.expected_error.result for net in nets]
     assert expected[0] == pytest.approx(expected[1], rel=0.5)
@@ -149,17 +124,14 @@ def test_a_mask_of_floats_in_front_of_a_softmax():
 
 
 def test_an_embedding_is_compared_as_its_table_has_it():
-    nodes = [node("Gather", ["table", "i"], ["e"]), node("Greater", ["e", "c"], ["y"])]
-    constants = {"table": NUMBERS.reshape(6, 2), "c": np.float32(0)}
-    proto = beside_a_product(nodes, {"y": (BOOL, [6, 2])}, constants, {"i": (INT64, [6])})
-    found = compiled(proto).run({"x": np.ones((1, 4)), "i": np.arange(6)[np.newaxis]})
+    e = op.Gather(NUMBERS.reshape(6, 2), given("n", 6, name="i", kind=INT64))
+    found = compiled(beside_a_product(y=op.Greater(e, 0.0))).run({"x": np.ones((1, 4)), "i": np.arange(6)[np.newaxis]})
     np.testing.assert_array_equal(found["y"][0], NUMBERS.reshape(6, 2) > 0)
 
 
 def test_the_npu_compares_if_the_host_may_not():
     """It takes 1e-9 for 0, and says so."""
-    nodes = [node("Cast", ["f"], ["y"], to=BOOL), node("Greater", ["f", "c"], ["z"], name="limit")]
-    proto = beside_a_product(nodes, {"y": (BOOL, [12]), "z": (BOOL, [12])}, {"c": np.float32(0.1)})
+    proto = beside_a_product(y=op.Cast(F, to=BOOL), z=op.Greater(F, 0.1, name="limit"))
     net = compiled(proto, partition="none", input_range={"f": (-65504, 65504)})
     lines = [line for line in net.warnings if "rounds to binary16" in line]
     assert len(lines) == 2 and all("--partition ends" in line for line in lines) and lines[1].startswith("limit:")
@@ -171,23 +143,16 @@ def test_the_npu_compares_if_the_host_may_not():
 
 
 def test_the_npu_compares_if_nothing_else_is_left():
-    net = compiled(
-        network([node("Less", ["x", "z"], ["y"])], dict.fromkeys("xz", (FLOAT, [4])), {"y": (BOOL, [4])}, {})
-    )
+    net = compiled(model_of(op.Less(X, given("n", 4, name="z"))))
     (line,) = (line for line in net.warnings if "rounds to binary16" in line)
     assert "--partition" not in line and net.package.front is None
 
 
 def test_bytes_stay_on_the_npu():
     """Binary16 has all of them, and the constant."""
-    nodes = [
-        node("Cast", ["i"], ["e"], to=FLOAT),
-        node("Greater", ["e", "c"], ["t"]),
-        node("Cast", ["t"], ["y"], to=FLOAT),
-    ]
+    e = op.Cast(given("n", 6, name="i", kind=UINT8), to=FLOAT)
     for limit, front in ((17.5, []), (254.99999, ["Compare"])):
-        proto = beside_a_product(nodes, {"y": (FLOAT, [6])}, {"c": np.float32(limit)}, {"i": (UINT8, [6])})
-        net = compiled(proto)
+        net = compiled(beside_a_product(y=op.Cast(op.Greater(e, limit), to=FLOAT)))
         i = np.array([[0, 17, 18, 254, 255, 3]], np.uint8)
         np.testing.assert_array_equal(net.run({"x": np.ones((1, 4)), "i": i})["y"], i > np.float32(limit))
         assert ops(net.package.front) == front
@@ -195,13 +160,8 @@ def test_bytes_stay_on_the_npu():
 
 def test_a_state_is_compared_on_the_npu(tmp_path):
     """It is a number of binary16 already."""
-    nodes = [
-        node("Add", ["f", "past"], ["next"]),
-        node("Greater", ["past", "c"], ["t"]),
-        node("Cast", ["t"], ["y"], to=FLOAT),
-    ]
-    outputs = {"next": (FLOAT, [12]), "y": (FLOAT, [12])}
-    proto = beside_a_product(nodes, outputs, {"c": np.float32(0.5)}, {"past": (FLOAT, [12])})
+    past = given("n", 12, name="past")
+    proto = beside_a_product(next=op.Add(F, past), y=op.Cast(op.Greater(past, 0.5), to=FLOAT))
     net = compiled(proto, states={"past": "next"})
     assert net.package.front is None and not [line for line in net.warnings if "compares" in line]
     net.save(tmp_path / "net")
@@ -210,19 +170,15 @@ def test_a_state_is_compared_on_the_npu(tmp_path):
         np.testing.assert_array_equal(each.run(x)["y"], np.array([0, 0, 1])[:, np.newaxis] * np.ones(12))
 
 
-def large(limit=0.1):
-    """Products that do not fit together, and truth values of the input in front and behind."""
-    nodes = [
-        node("Greater", ["x", "c"], ["t"]), node("Cast", ["t"], ["mask"], to=FLOAT), node("Mul", ["x", "mask"], ["k"]),
-        node("Gemm", ["k", "v"], ["a"]), node("Relu", ["a"], ["b"]), node("Gemm", ["b", "w"], ["y"]),
-    ]  # fmt: skip
-    constants = {"c": np.float32(limit), "v": floats(12, 400), "w": floats(400, 160) / 20}
-    return network(nodes, {"x": (FLOAT, [12])}, {"y": (FLOAT, [160]), "mask": (FLOAT, [12])}, constants)
-
-
 @pytest.mark.slow
 def test_a_network_that_is_compiled_in_part(tmp_path):
-    net = concord.compile(large(), preset="ecp5-25f", partition="any")
+    """Products that do not fit together, and truth values of the input in front and behind."""
+    x = given("n", 12)
+    mask = op.Cast(op.Greater(x, 0.1), to=FLOAT)
+    b = op.Relu(op.Gemm(op.Mul(x, mask), floats(12, 400)))
+    net = concord.compile(
+        model_of(y=op.Gemm(b, floats(400, 160) / 20), mask=mask, opset=18), preset="ecp5-25f", partition="any"
+    )
     x = np.nextafter(np.float32(0.1), np.random.default_rng(2).choice([-1, 1], (4, 12)).astype(np.float32))
     net.save(tmp_path / "net")
     for each in (net, concord.load(tmp_path / "net")):
@@ -231,12 +187,9 @@ def test_a_network_that_is_compiled_in_part(tmp_path):
 
 @pytest.mark.slow
 def test_derived_software_and_folders_have_them(tmp_path):
-    nodes = [
-        node("Greater", ["f", "c"], ["t"]), node("Cast", ["t"], ["mask"], to=FLOAT), node("Sign", ["f"], ["s"]),
-        node("MatMul", ["mask", "v"], ["y"]),
-    ]  # fmt: skip
-    constants = {"c": np.float32(0.1), "v": floats(12, 4)}
-    net = compiled(beside_a_product(nodes, {"y": (FLOAT, [4]), "t": (BOOL, [12]), "s": (FLOAT, [12])}, constants))
+    t = op.Greater(F, 0.1)
+    y = op.MatMul(op.Cast(t, to=FLOAT), floats(12, 4))
+    net = compiled(beside_a_product(y=y, t=t, s=op.Sign(F)))
     f = np.stack([NUMBERS, np.nextafter(NUMBERS, np.float32(1)), np.nextafter(NUMBERS, np.float32(-1))])
     inputs = {"x": np.ones((3, 4), np.float32), "f": f}
     want = {name: values.astype(np.float64) for name, values in net.run(inputs).items()}
@@ -253,13 +206,15 @@ def test_derived_software_and_folders_have_them(tmp_path):
 @needs_torch
 @pytest.mark.slow
 def test_pytorch_has_them(tmp_path):
-    net = compiled(beside_a_product([node("Sign", ["f"], ["s"])], {"s": (FLOAT, [12])}))
+    net = compiled(beside_a_product(s=op.Sign(F)))
     found, _ = on_torch(derive_package(net.package), tmp_path, inputs_of())
     np.testing.assert_array_equal(found["s"][0], np.sign(NUMBERS))
 
 
 def test_an_input_that_nothing_reads_is_left_out():
-    net = compiled(beside_a_product([], {}))
+    proto = beside_a_product()
+    proto.graph.input.append(helper.make_tensor_value_info("f", FLOAT, ["n", 12]))
+    net = compiled(proto)
     assert net.inputs == {"x": (4,)} and net.run({"x": np.ones((1, 4))})["m"].shape == (1, 4)
 
 

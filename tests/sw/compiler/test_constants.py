@@ -9,29 +9,26 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model, masks
 from concord.frontend.errors import UnsupportedModel
 from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.graph.passes import scales
 from concord.networks.calibrated import emulate
-from support.compiled_nets import ROOMY, graph_of
+from support.compiled_nets import ROOMY
+from support.expressions import network, tensor
 from support.onnx_models import floats, model, node
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.normal(0, 1, (4, 8))
-GEOMETRY = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
 
 
 def dense(factor, bias=0.0):
-    attrs = {"weight": factor * WEIGHT, "bias": np.full(4, bias)}
-    return graph_of([Node("Dense", "fc", ("x",), ("y",), attrs)], x=(1, 8))
+    return network(tensor(1, 8).dense(factor * WEIGHT, np.full(4, bias), name="fc"))
 
 
 def conv(factor, bias=0.0):
-    attrs = {"weight": factor * RNG.normal(0, 1, (4, 2, 3, 3)), "bias": np.full(4, bias), **GEOMETRY}
-    return graph_of([Node("Conv", "conv", ("x",), ("y",), attrs)], x=(1, 2, 5, 5))
+    return network(tensor(1, 2, 5, 5).conv(factor * RNG.normal(0, 1, (4, 2, 3, 3)), np.full(4, bias)))
 
 
 def gain(factor):
-    return graph_of([Node("Mul", "gain", ("x",), ("y",), {"constant": factor * np.abs(WEIGHT[0])})], x=(1, 8))
+    return network(tensor(1, 8).combined("Mul", factor * np.abs(WEIGHT[0]), name="gain"))
 
 
 def error(graph, scale):
@@ -83,12 +80,7 @@ def test_what_no_number_holds_is_refused_with_its_layer(graph, reason):
 
 
 def test_limits_beyond_all_numbers_are_none():
-    nodes = [
-        Node("Clip", "clip", ("x",), ("a",), {"min": -1e9, "max": 1e9}),
-        Node("Max", "max", ("a",), ("b",), {"constant": np.asarray(-1e6)}),
-        Node("Min", "min", ("b",), ("y",), {"constant": np.asarray(1e6)}),
-    ]
-    graph = graph_of(nodes, x=(1, 8))
+    graph = network(tensor(1, 8).clip(-1e9, 1e9).combined("Max", -1e6).combined("Min", 1e6))
     x = {"x": np.linspace(-65504, 65504, 8)[None].astype(np.float16).astype(float)}
     np.testing.assert_array_equal(emulate(compile_graph(graph, ROOMY), x)["y"], x["x"])
 
@@ -96,13 +88,7 @@ def test_limits_beyond_all_numbers_are_none():
 def test_a_mask_in_front_of_a_softmax_may_be_beyond_all_numbers():
     """What it takes away is nothing behind the softmax."""
     mask = np.where(np.arange(8) % 3 == 0, -1e9, 0.0)
-    eye = {"weight": np.eye(8), "bias": np.zeros(8)}
-    nodes = [
-        Node("Add", "mask", ("x",), ("a",), {"constant": mask}),
-        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
-        Node("Dense", "behind", ("p",), ("y",), eye),
-    ]
-    graph = graph_of(nodes, x=(1, 8))
+    graph = network((tensor(1, 8) + mask).softmax(1).same())
     masks.limit(graph)
     x = {"x": np.random.default_rng(3).normal(0, 1, (4, 8))}
     got = emulate(compile_graph(graph, ROOMY), x)["y"]

@@ -10,14 +10,14 @@ from concord.compiler.model import compile_graph, in_one_piece
 from concord.frontend import import_model
 from concord.functions import FUNCTIONS as CATALOGUE
 from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.graph.passes import functions as joining
 from concord.host import connect
 from concord.networks.calibrated import choose_formats, emulate
 from concord.spec.presets import ECP5_85F, TINY
 from concord_bench.functions import SIGMAS, inputs
-from support.compiled_nets import graph_of
-from support.onnx_models import agrees, model, node, unary
+from support.expressions import network, tensor
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, unary
 
 WIDTH = 64
 
@@ -28,12 +28,12 @@ def functions():
         "LeakyRelu", "HardSigmoid", "HardSwish", "Abs", "Sigmoid", "Tanh", "Erf", "Elu", "Selu", "Softplus", "Softsign",
         "Mish", "Exp", "Sqrt", "Log", "Reciprocal",
     ]  # fmt: skip
-    found = {op: unary(op, opset=18, shape=(1, WIDTH)) for op in plain}
+    found = {name: unary(name, opset=18, shape=(1, WIDTH)) for name in plain}
     found["Celu"] = unary("Celu", opset=18, shape=(1, WIDTH), alpha=2.0)
     found["Gelu"] = unary("Gelu", opset=20, shape=(1, WIDTH))
     found["Gelu of tanh"] = unary("Gelu", opset=20, shape=(1, WIDTH), approximate="tanh")
-    swish = [node("Sigmoid", ["x"], ["s"]), node("Mul", ["x", "s"], ["y"])]
-    found["Swish"] = model(swish, {"x": (1, WIDTH)})
+    x = given(1, WIDTH)
+    found["Swish"] = model_of(op.Mul(x, op.Sigmoid(x)))
     slope = np.linspace(-0.5, 0.9, WIDTH).astype(np.float32)
     found["PRelu"] = unary("PRelu", shape=(1, WIDTH), constants={"slope": slope})
     limits = {"low": np.float32(0), "high": np.float32(6)}
@@ -80,10 +80,10 @@ def test_small_tables(name):
     assert max(error(graph, compiled, inputs(name.lower(), sigma)) for sigma in (0.1, 10.0)) <= 0.01
 
 
-@pytest.mark.parametrize(("op", "attrs"), [("Elu", {"alpha": 2.5}), ("Celu", {"alpha": 0.3}), ("Selu", {})])
-def test_the_largest_numbers_and_slopes(op, attrs):
+@pytest.mark.parametrize(("name", "attrs"), [("Elu", {"alpha": 2.5}), ("Celu", {"alpha": 0.3}), ("Selu", {})])
+def test_the_largest_numbers_and_slopes(name, attrs):
     """Nothing overflows on the way, and constant ends are exact."""
-    proto = unary(op, opset=18, shape=(1, WIDTH), **attrs)
+    proto = unary(name, opset=18, shape=(1, WIDTH), **attrs)
     graph, x = agrees(proto), np.resize([-65504.0, -9000, -100, -20, 100, 9000, 60000], (2, WIDTH))
     assert error(graph, compile_graph(graph, ECP5_85F), x) <= 2.0**-10
     small = np.resize(np.linspace(-0.02, 0.02, 20), (2, WIDTH))
@@ -139,9 +139,8 @@ def test_a_network_without_room_for_it_has_one_table():
 
 
 def test_tables_of_one_function_are_one_table():
-    nodes = [node("Gelu", ["x"], ["a"]), node("Mul", ["a", "c"], ["b"]), node("Gelu", ["b"], ["y"])]
-    constants = {"c": np.float32(3)}
-    compiled = compile_graph(import_model(model(nodes, {"x": (1, WIDTH)}, constants=constants, opset=20)), ECP5_85F)
+    gelus = op.Gelu(op.Mul(op.Gelu(given(1, WIDTH)), 3.0))
+    compiled = compile_graph(import_model(model_of(gelus, opset=20)), ECP5_85F)
     specs = {spec for layer in compiled.lowered.layers for spec in layer.table_specs}
     assert [type(domain) for _, domain in specs] == [InputSpan]
 
@@ -150,14 +149,9 @@ def test_tables_of_one_function_are_one_table():
 @pytest.mark.parametrize("name", ["gelu", "tanh"])
 def test_in_row_tiles_they_have_the_same_bits(name):
     rng = np.random.default_rng(1)
-    conv = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, "bias": np.zeros(4)}
-    nodes = [
-        Node("Conv", "first", ("x",), ("a",), conv | {"weight": rng.normal(0, 0.3, (4, 2, 3, 3))}),
-        Node("Function", "bend", ("a",), ("b",), {"functions": ((name, {}),)}),
-        Node("Conv", "second", ("b",), ("c",), conv | {"weight": rng.normal(0, 0.2, (4, 4, 3, 3))}),
-        Node("ReduceMean", "mean", ("c",), ("y",), {"axes": (2, 3), "keepdims": False}),
-    ]
-    graph, x = graph_of(nodes, x=(1, 2, 12, 8)), {"x": rng.normal(0, 1, (2, 2, 12, 8))}
+    bent = tensor(1, 2, 12, 8).conv(rng.normal(0, 0.3, (4, 2, 3, 3)), pads=1).function(name)
+    graph = network(bent.conv(rng.normal(0, 0.2, (4, 4, 3, 3)), pads=1).reduce("Mean", 2, 3, keep=False))
+    x = {"x": rng.normal(0, 1, (2, 2, 12, 8))}
     small = TINY.replace(narrow_depth=128, wide_depth=128, matrix_depth=512, program_depth=512)
     tiled = compile_graph(graph, small)
     whole = in_one_piece(tiled)
@@ -167,12 +161,8 @@ def test_in_row_tiles_they_have_the_same_bits(name):
 
 @pytest.mark.parametrize("which", [0, 1, None])
 def test_functions_with_inputs_of_their_own_are_not_joined(which):
-    nodes = [
-        Node("Function", f"f{k}", (x,), (y,), {"functions": (("relu", {}),)})
-        for k, (x, y) in enumerate([("x", "a"), ("a", "y")])
-    ]
+    graph = network(tensor(1, 4).function("relu").function("relu"))
     if which is not None:
-        nodes[which] = nodes[which].with_attrs(domain=InputSpan(-4, 4, scale=0))
-    graph = graph_of(nodes, x=(1, 4))
+        graph.nodes[which] = graph.nodes[which].with_attrs(domain=InputSpan(-4, 4, scale=0))
     joining.run(graph)
     assert len(graph.nodes) == (1 if which is None else 2)

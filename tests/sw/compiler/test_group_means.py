@@ -12,79 +12,75 @@ from concord.graph.execute import run
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import ECP5_85F
 from support.compiled_nets import ROOMY
-from support.onnx_models import model, node, onnxruntime_results
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import onnxruntime_results
 
 WIDE = ECP5_85F.replace(narrow_depth=8192, wide_depth=8192, matrix_depth=1024)
 FOUR = ROOMY.replace(narrow_depth=8192, wide_depth=8192, program_depth=1024, matrix_depth=512, table_depth=1024)
 
 
-def constants(channels, rank, rng):
-    size = (channels, *[1] * rank)
-    return {"gain": rng.normal(1, 0.3, size).astype(np.float32), "bias": rng.normal(0, 0.3, size).astype(np.float32)}
+def drawn(*shape, middle=1):
+    """Gains, around 1, or biases, around 0."""
+    return np.random.default_rng(2 + middle).normal(middle, 0.3, shape)
 
 
-def behind_conv(nodes, shape, more, opset=17):
-    """The nodes from ``h`` to ``y`` behind a convolution."""
-    rng, (channels, *size) = np.random.default_rng(1), shape[1:]
-    weight = rng.normal(0, 0.5, (channels, 3, *[1] * len(size))).astype(np.float32)
-    first = node("Conv", ["x", "w"], ["h"])
-    return model([first, *nodes], {"x": (1, 3, *size)}, ["y"], {"w": weight, **more}, opset)
+def behind_conv(shape):
+    """The result of a convolution, of a shape."""
+    channels, *size = shape[1:]
+    weight = np.random.default_rng(1).normal(0, 0.5, (channels, 3, *[1] * len(size)))
+    return op.Conv(given(1, 3, *size), weight)
+
+
+def affine(x, shape):
+    """Gain and bias of channels."""
+    size = (shape[1], *[1] * (len(shape) - 2))
+    return op.Add(op.Mul(x, drawn(*size)), drawn(*size, middle=0))
+
+
+def centred_over_root(x, axes):
+    """Mean, difference, squares, as frameworks without the operator write a normalisation."""
+    c = op.Sub(x, op.ReduceMean(x, axes=axes))
+    variance = op.ReduceMean(op.Mul(c, c), axes=axes)
+    return op.Div(c, op.Sqrt(op.Add(variance, 1e-5)))
+
+
+def grouped(h, groups, shape):
+    """Groups of channels as rows of an instance normalisation."""
+    normal = op.InstanceNormalization(op.Reshape(h, [0, groups, -1]), np.ones(groups), np.zeros(groups))
+    return op.Reshape(normal, list(shape))
 
 
 def torch_form(shape, groups):
     """As both exporters of PyTorch write nn.GroupNorm."""
-    more = constants(shape[1], len(shape) - 2, np.random.default_rng(2))
-    more |= {"flat": np.array([0, groups, -1]), "back": np.array(shape)}
-    more |= {"ones": np.ones(groups, np.float32), "zeros": np.zeros(groups, np.float32)}
-    return behind_conv([
-        node("Reshape", ["h", "flat"], ["f"]), node("InstanceNormalization", ["f", "ones", "zeros"], ["n"]),
-        node("Reshape", ["n", "back"], ["m"]), node("Mul", ["m", "gain"], ["g"]), node("Add", ["g", "bias"], ["y"]),
-    ], shape, more)  # fmt: skip
+    return model_of(affine(grouped(behind_conv(shape), groups, shape), shape))
 
 
 def written_out(shape, groups):
-    """Mean, difference, squares, over the axes of a group, as frameworks without the operator write it."""
-    more = constants(shape[1], len(shape) - 2, np.random.default_rng(2))
-    more |= {"split": np.array([1, groups, -1, *shape[2:]]), "back": np.array(shape), "e": np.float32(1e-5)}
-    axes = list(range(2, len(shape) + 1))
-    return behind_conv([
-        node("Reshape", ["h", "split"], ["f"]), node("ReduceMean", ["f"], ["m"], axes=axes),
-        node("Sub", ["f", "m"], ["c"]), node("Mul", ["c", "c"], ["q"]), node("ReduceMean", ["q"], ["v"], axes=axes),
-        node("Add", ["v", "e"], ["s"]), node("Sqrt", ["s"], ["r"]), node("Div", ["c", "r"], ["n"]),
-        node("Reshape", ["n", "back"], ["o"]), node("Mul", ["o", "gain"], ["g"]), node("Add", ["g", "bias"], ["y"]),
-    ], shape, more)  # fmt: skip
+    """Over the axes of a group."""
+    split = op.Reshape(behind_conv(shape), [1, groups, -1, *shape[2:]])
+    normal = op.Reshape(centred_over_root(split, [*range(2, len(shape) + 1)]), list(shape))
+    return model_of(affine(normal, shape))
 
 
 def channels_last(shape, groups):
     """As a group normalisation of Keras: channels are the last axis, and the groups of it."""
     channels, *size = shape[1:]
-    rank, rng = len(size), np.random.default_rng(2)
-    turned = [0, *range(2, rank + 2), 1]
-    more = {"gain": rng.normal(1, 0.3, channels).astype(np.float32), "e": np.float32(1e-5)}
-    more |= {"split": np.array([1, *size, groups, channels // groups]), "back": np.array([1, *size, channels])}
-    axes = [*range(1, rank + 1), rank + 2]
-    return behind_conv([
-        node("Transpose", ["h"], ["t"], perm=turned), node("Reshape", ["t", "split"], ["f"]),
-        node("ReduceMean", ["f"], ["m"], axes=axes), node("Sub", ["f", "m"], ["c"]), node("Mul", ["c", "c"], ["q"]),
-        node("ReduceMean", ["q"], ["v"], axes=axes), node("Add", ["v", "e"], ["s"]), node("Sqrt", ["s"], ["r"]),
-        node("Div", ["c", "r"], ["n"]), node("Reshape", ["n", "back"], ["o"]), node("Mul", ["o", "gain"], ["y"]),
-    ], shape, more)  # fmt: skip
+    rank = len(size)
+    turned = op.Transpose(behind_conv(shape), perm=[0, *range(2, rank + 2), 1])
+    split = op.Reshape(turned, [1, *size, groups, channels // groups])
+    normal = centred_over_root(split, [*range(1, rank + 1), rank + 2])
+    return model_of(op.Mul(op.Reshape(normal, [1, *size, channels]), drawn(channels)))
 
 
-def operator(shape, groups, opset=21):
-    """The operator of ONNX: constants are those of groups up to opset 20, of channels from 21 on."""
-    size = shape[1] if opset > 20 else groups
-    rng = np.random.default_rng(2)
-    more = {"gain": rng.normal(1, 0.3, size).astype(np.float32), "bias": rng.normal(0, 0.3, size).astype(np.float32)}
-    return behind_conv(
-        [node("GroupNormalization", ["h", "gain", "bias"], ["y"], num_groups=groups)], shape, more, opset
-    )
+def operator(shape, groups):
+    """The operator of ONNX, whose constants are of channels from opset 21 on."""
+    constants = drawn(shape[1]), drawn(shape[1], middle=0)
+    return model_of(op.GroupNormalization(behind_conv(shape), *constants, num_groups=groups), opset=21)
 
 
 def whole_layer(shape, groups):
     """LayerNormalization over channels and positions, with a gain for every element."""
-    gain = np.random.default_rng(2).normal(1, 0.3, shape[1:]).astype(np.float32)
-    return behind_conv([node("LayerNormalization", ["h", "gain"], ["y"], axis=1)], shape, {"gain": gain})
+    return model_of(op.LayerNormalization(behind_conv(shape), drawn(*shape[1:]), axis=1))
 
 
 def results(proto, x):
@@ -140,10 +136,10 @@ def test_groups_are_normalised_where_they_lie(case, config, sampled):
 def test_a_quiet_group_beside_a_loud_one(sampled):
     """They share native vectors: a mean of the squares of both would leave the quiet one no bits."""
     proto = torch_form((1, 8, 4, 4), 2)
-    weight = next(item for item in proto.graph.initializer if item.name == "w")
+    weight = next(item for item in proto.graph.initializer if len(item.dims) == 4 and item.dims[1] == 3)
     values = numpy_helper.to_array(weight).copy()
     values[:4] /= 16
-    weight.CopyFrom(numpy_helper.from_array(values, "w"))
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
     graph, x = import_model(proto), np.random.default_rng(4).normal(0, 1, (12, 3, 4, 4))
     if sampled:
         compiled = calibration_of(graph, {"x": x[:8]}).measure("samples", WIDE, Formats()).compiled
@@ -156,16 +152,8 @@ def test_a_quiet_group_beside_a_loud_one(sampled):
 
 def test_groups_of_a_part_of_the_channels():
     """Other channels in the same native vectors take no part."""
-    shape, rng = (1, 6, 4, 4), np.random.default_rng(5)
-    more = {"from": np.array([3]), "to": np.array([9]), "axis": np.array([1]), "flat": np.array([1, 2, -1])}
-    more |= {"ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32), "back": np.array(shape)}
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]), node("Slice", ["a", "from", "to", "axis"], ["h"]),
-        node("Reshape", ["h", "flat"], ["f"]), node("InstanceNormalization", ["f", "ones", "zeros"], ["n"]),
-        node("Reshape", ["n", "back"], ["y"]),
-    ]  # fmt: skip
-    weight = rng.normal(0, 0.5, (12, 3, 1, 1)).astype(np.float32)
-    proto = model(nodes, {"x": (1, 3, 4, 4)}, ["y"], {"w": weight, **more})
+    some = op.Slice(behind_conv((1, 12, 4, 4)), [3], [9], [1])
+    proto, rng = model_of(grouped(some, 2, (1, 6, 4, 4))), np.random.default_rng(5)
     compiled = compile_graph(import_model(proto), WIDE)
     x = rng.normal(0, 1, (4, 3, 4, 4))
     assert not moved(compiled)
@@ -178,14 +166,10 @@ def test_groups_of_a_part_of_the_channels():
 def test_features_of_every_head_are_normalised_where_they_lie(rms, heads, size, scale):
     """Queries and keys of a transformer: groups of lanes, at every position by itself."""
     rng, width = np.random.default_rng(7), heads * size
-    more = {"w": rng.normal(0, 0.3, (6, width)).astype(np.float32), "split": np.array([1, 5, heads, size])}
-    more |= {"gain": rng.normal(1, 0.3, size).astype(np.float32), "back": np.array([1, 5, width])}
-    name = "RMSNormalization" if rms else "LayerNormalization"
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"]), node("Reshape", ["a", "split"], ["h"]),
-        node(name, ["h", "gain"], ["n"], axis=-1, epsilon=1e-6), node("Reshape", ["n", "back"], ["y"]),
-    ]  # fmt: skip
-    proto = model(nodes, {"x": (1, 5, 6)}, ["y"], more, opset=23 if rms else 17)
+    heads_apart = op.Reshape(op.MatMul(given(1, 5, 6), rng.normal(0, 0.3, (6, width))), [1, 5, heads, size])
+    norm = op.RMSNormalization if rms else op.LayerNormalization
+    normal = norm(heads_apart, rng.normal(1, 0.3, size), axis=-1, epsilon=1e-6)
+    proto = model_of(op.Reshape(normal, [1, 5, width]), opset=23 if rms else 17)
     graph, x = import_model(proto), rng.normal(0.2 * scale, scale, (6, 5, 6))
     compiled = compile_graph(graph, WIDE)
     assert not moved(compiled)

@@ -6,12 +6,12 @@ import pytest
 from concord.compiler.lowering.reductions import places_apart
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import ROOMY, check, graph_of, grouped_softmax, integers
-from support.onnx_models import floats, ints, model, node, onnxruntime_results, samples
+from support.compiled_nets import ROOMY, check, grouped_softmax, integers
+from support.expressions import exact, tensor
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import floats, onnxruntime_results, samples
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F}
 SHAPES = [(1, 2, 4, 12), (1, 4, 2, 12), (1, 8, 4, 3)]
@@ -32,16 +32,10 @@ def parts(compiled):
 @pytest.mark.parametrize("seen", [False, True])
 def test_softmax_inside_a_network(name, shape, axis, seen):
     """8 channels at 12 positions, as other axes; what others see is moved apart, else it is written like that."""
-    nodes = [
-        node("Conv", ["x", "v"], ["c"]),
-        node("Reshape", ["c", "groups"], ["g"]),
-        node("Softmax", ["g"], ["s"], axis=axis, name="softmax"),
-        node("Reshape", ["s", "map"], ["m"]),
-        node("Conv", ["m", "w"], ["y"]),
-    ]
-    constants = {"v": floats(8, 3, 3, 3) / 5, "w": np.abs(floats(4, 8, 3, 3))}
-    constants |= {"groups": ints(*shape), "map": ints(1, 8, 4, 3)}
-    proto = model(nodes, {"x": (1, 3, 6, 5)}, ["y", "c"][: 1 + seen], constants)
+    c = op.Conv(given(1, 3, 6, 5), floats(8, 3, 3, 3) / 5)
+    s = op.Softmax(op.Reshape(c, list(shape)), axis=axis, name="softmax")
+    y = op.Conv(op.Reshape(s, [1, 8, 4, 3]), np.abs(floats(4, 8, 3, 3)))
+    proto = model_of(y, **({"c": c} if seen else {}))
     graph = import_model(proto)
     compiled = compile_graph(graph, CONFIGS[name])
     assert ("apart" in parts(compiled)) == (seen and (shape, axis) in APART[name])
@@ -55,29 +49,18 @@ def test_softmax_inside_a_network(name, shape, axis, seen):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_maxima_of_small_integers_are_exact(name, groups):
     """Along every axis of groups of lanes, with and without lanes that are none of them."""
+    split = tensor(1, 6).whole_dense(int(np.prod(groups))).reshape(1, *groups)
     for axis in range(1, len(groups) + 1):
-        count = int(np.prod(groups))
-        graph = graph_of(
-            [
-                Node("Dense", "d", ("x",), ("a",), {"weight": integers(np.random.default_rng(0), (count, 6)),
-                                                    "bias": np.arange(count) % 3.0}),
-                Node("Reshape", "r", ("a",), ("b",), {"shape": (1, *groups)}),
-                Node("ReduceMax", "m", ("b",), ("y",), {"axes": (axis,), "keepdims": axis % 2 == 0}),
-            ],
-            x=(1, 6),
-        )  # fmt: skip
-        inputs = {"x": integers(np.random.default_rng(1), (5, 6))}
-        got = emulate(compile_graph(graph, CONFIGS[name]), inputs)["y"]
-        np.testing.assert_array_equal(got, run(graph, inputs)["y"])
+        exact(split.reduce("Max", axis, keep=axis % 2 == 0), CONFIGS[name])
 
 
 @pytest.mark.parametrize("channels", [3, 5, 8, 16, 20])
-@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("reduction", ["ReduceMax", "ReduceMin"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_maxima_over_positions_and_lanes_between_which_are_others(name, op, channels):
+def test_maxima_over_positions_and_lanes_between_which_are_others(name, reduction, channels):
     """Three maxima, each over five channels of two rows: between the vectors of these lie those of the other maxima."""
-    nodes = [node("Abs", ["x"], ["a"]), node(op, ["a", "axes"], ["y"], keepdims=0)]
-    graph = import_model(model(nodes, {"x": (1, 2, 3, channels)}, constants={"axes": ints(1, 3)}, opset=18))
+    y = getattr(op, reduction)(op.Abs(given(1, 2, 3, channels)), [1, 3], keepdims=0)
+    graph = import_model(model_of(y, opset=18))
     check(graph, np.random.default_rng(channels), CONFIGS[name], limit=500)
 
 
@@ -86,54 +69,35 @@ def test_maxima_over_positions_and_lanes_between_which_are_others(name, op, chan
 @pytest.mark.parametrize("step", [-1, -2])
 def test_maxima_from_the_last_position_to_the_first(name, channels, step):
     """Of some positions of an image, in reverse order; a position more is never read."""
-    backwards = {"start": ints(-1), "end": ints(-100), "axis": ints(1), "step": ints(step)}
-    nodes = [
-        node("Relu", ["x"], ["a"]),
-        node("Slice", ["a", *backwards], ["s"]),
-        node("ReduceMax", ["s", "lanes"], ["y"]),
-        node("Neg", ["a"], ["z"]),
-    ]
-    constants = {**backwards, "lanes": ints(2)}
-    graph = import_model(model(nodes, {"x": (1, 5, channels)}, ["y", "z"], constants, opset=18))
+    a = op.Relu(given(1, 5, channels))
+    y = op.ReduceMax(op.Slice(a, [-1], [-100], [1], [step]), [2])
+    graph = import_model(model_of(y=y, z=op.Neg(a), opset=18))
     check(graph, np.random.default_rng(channels), CONFIGS[name], limit=500)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_groups_that_lie_in_no_order_once_they_are_apart(name):
     """They are copied: another product would come behind the mask, whose numbers leave nothing of the others."""
-    nodes = [
-        node("Expand", ["x", "shape"], ["e"]),
-        node("CumSum", ["e", "axis"], ["c"], exclusive=1),
-        node("Transpose", ["c"], ["t"], perm=[2, 4, 0, 3, 5, 1]),
-        node("Split", ["t"], ["s", "y0"], axis=3, num_outputs=2),
-        node("ReduceMin", ["y0", "axes"], ["y"], keepdims=1),
-    ]
-    constants = {"shape": ints(2, 2, 1, 4, 2, 4), "axis": np.array(1), "axes": ints(0, 3, 4)}
-    graph = import_model(model(nodes, {"x": (2, 1, 4, 2, 4)}, constants=constants, opset=18))
+    e = op.Expand(given(2, 1, 4, 2, 4), [2, 2, 1, 4, 2, 4])
+    t = op.Transpose(op.CumSum(e, np.array(1), exclusive=1), perm=[2, 4, 0, 3, 5, 1])
+    _, half = op.Split(t, axis=3, num_outputs=2, outputs=2)
+    graph = import_model(model_of(op.ReduceMin(half, [0, 3, 4], keepdims=1), opset=18))
     check(graph, np.random.default_rng(0), CONFIGS[name], limit=3)
 
 
 @pytest.mark.parametrize("channels", [4, 5, 16])
-@pytest.mark.parametrize("op", ["ReduceMax", "Softmax"])
+@pytest.mark.parametrize("reduction", ["ReduceMax", "Softmax"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_an_axis_whose_elements_lie_in_vectors_apart(name, op, channels):
+def test_an_axis_whose_elements_lie_in_vectors_apart(name, reduction, channels):
     """Channels of two rows as one axis: those of other columns lie between them."""
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]),
-        node("Transpose", ["a"], ["t"], perm=[0, 3, 2, 1]),
-        node("Reshape", ["t", "rows"], ["r"]),
-        node("ReduceMax", ["r", "axis"], ["s"]) if op == "ReduceMax" else node("Softmax", ["r"], ["s"], axis=2),
-        node("MatMul", ["s", "v"], ["y"]),
-    ]
-    weight = integers(np.random.default_rng(0), (channels, 2, 1, 1)).astype(np.float32)
-    ones = np.ones((1 if op == "ReduceMax" else 2 * channels, 1), np.float32)
+    a = op.Conv(given(1, 2, 2, 3), integers(np.random.default_rng(0), (channels, 2, 1, 1)))
+    r = op.Reshape(op.Transpose(a, perm=[0, 3, 2, 1]), [1, 3, 2 * channels])
+    s = op.ReduceMax(r, [2]) if reduction == "ReduceMax" else op.Softmax(r, axis=2)
+    ones = np.ones((1 if reduction == "ReduceMax" else 2 * channels, 1), np.float32)
     ones[0] = 2
-    constants = {"w": weight, "v": ones, "rows": ints(1, 3, 2 * channels)} | (
-        {"axis": ints(2)} if op == "ReduceMax" else {}
-    )
-    proto = model(nodes, {"x": (1, 2, 2, 3)}, constants=constants, opset=18)
+    proto = model_of(op.MatMul(s, ones), opset=18)
     graph = import_model(proto)
-    if op == "ReduceMax":
+    if reduction == "ReduceMax":
         check(graph, np.random.default_rng(channels), CONFIGS[name], limit=3)
         return
     inputs = {"x": 4 * samples(graph)["x"]}  # exponentials of a difference to a larger maximum would be zero

@@ -3,7 +3,6 @@
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
 
 import concord
 from concord.compiler.lowering import host_partition
@@ -13,7 +12,6 @@ from concord.frontend import import_model
 from concord.graph import host_evaluation, host_rules
 from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_operations import Action
-from concord.graph.ir import Node
 from concord.host.emulated import EmulatedDevice
 from concord.networks import npu_share
 from concord.networks.folder import recompile
@@ -24,23 +22,10 @@ from concord.program.allocator import CapacityError
 from concord.prove import prove
 from concord.report import analyse, render
 from concord.spec.presets import ECP5_85F_256
-from support.compiled_nets import graph_of
-from support.host_stage_nets import (
-    ANY,
-    BOOL,
-    FLOAT,
-    INT64,
-    NETWORKS,
-    PRESET,
-    chooser,
-    classifier,
-    floats,
-    inputs_of,
-    network,
-    pixels,
-    too_large,
-)
-from support.onnx_models import node
+from support.expressions import network as graph_network
+from support.expressions import tensor
+from support.host_stage_nets import ANY, NETWORKS, PRESET, chooser, classifier, floats, inputs_of, pixels, too_large
+from support.onnx_expressions import FLOAT, INT64, given, model_of, op
 
 PARTS = {
     "classifier": (["Lookup"], ["ArgMax", "TopK"]),
@@ -149,21 +134,17 @@ def test_bytes_travel_as_bytes():
 
 def test_an_output_that_is_constant():
     """Sizes or anchors beside what is computed, of any type."""
-    model = network(
-        [node("Gemm", ["x", "w"], ["y"]), node("Identity", ["anchors"], ["a"]), node("Identity", ["count"], ["c"])],
-        {"x": (FLOAT, [4])}, {"y": (FLOAT, [3]), "a": (FLOAT, [2]), "c": (INT64, [])},
-        {"w": floats(4, 3), "anchors": floats(3, 2), "count": np.array([7])},
-    )  # fmt: skip
+    anchors, number = op.Identity(floats(3, 2)), op.Identity(np.array([7]))
+    model = model_of(y=op.Gemm(given("n", 4), floats(4, 3)), a=anchors, c=number)
     net = concord.compile(model, preset=PRESET)
     results = net.run(np.ones((2, 4)))
-    np.testing.assert_array_equal(results["a"], np.stack([floats(3, 2)] * 2))
+    np.testing.assert_array_equal(results["a"].reshape(2, 3, 2), np.stack([floats(3, 2)] * 2))
     assert results["c"].dtype == np.int64 and results["c"].reshape(-1).tolist() == [7, 7]
 
 
 def test_truth_values_of_the_npu_alone():
     """The only output is a comparison, which has an error like numbers."""
-    model = network([node("Gemm", ["x", "w"], ["a"]), node("Greater", ["a", "zero"], ["y"])],
-                    {"x": (FLOAT, [4])}, {"y": (BOOL, [3])}, {"w": floats(4, 3), "zero": np.float32(0)})  # fmt: skip
+    model = model_of(op.Greater(op.Gemm(given("n", 4), floats(4, 3)), 0.0))
     x = np.random.default_rng(2).normal(size=(20, 4))
     net = concord.compile(model, preset=PRESET, calibrate=x)
     assert net.package.host_graph is None
@@ -179,8 +160,7 @@ def test_nothing_for_the_host():
 
 
 def test_a_softmax_stays_on_the_npu_if_nothing_is_for_the_host():
-    model = network([node("Gemm", ["x", "w"], ["a"]), node("Softmax", ["a"], ["y"])],
-                    {"x": (FLOAT, [4])}, {"y": (FLOAT, [5])}, {"w": floats(4, 5)})  # fmt: skip
+    model = model_of(op.Softmax(op.Gemm(given("n", 4), floats(4, 5))))
     assert ops(concord.compile(model, preset=PRESET).package.host_graph) == ["Softmax"]
     assert concord.compile(model, preset=PRESET, partition="none").package.host_graph is None
 
@@ -195,42 +175,26 @@ def test_products_on_both_sides():
 
 
 def test_nothing_left_for_the_npu():
-    model = network([node("Gather", ["table", "ids"], ["y"])], {"ids": (INT64, [3])}, {"y": (FLOAT, [3, 4])},
-                    {"table": floats(9, 4)})  # fmt: skip
+    model = model_of(op.Gather(floats(9, 4), given("n", 3, name="ids", kind=INT64)))
     with pytest.raises(Unsupported, match="nothing is left for the NPU"):
         concord.compile(model, preset=PRESET)
 
 
 def test_what_the_host_has_no_operations_for():
     """A recurrent layer between two nodes of the host."""
-    nodes = [
-        node("Gather", ["table", "ids"], ["e"]),
-        node("Transpose", ["e"], ["t"], perm=[1, 0, 2]),
-        node("RNN", ["t", "W", "R"], ["", "h"], hidden_size=3),
-        node("TopK", ["h", "two"], ["v", "i"], axis=2),
-        node("MatMul", ["v", "w"], ["z"]),
-    ]
-    constants = {"table": floats(9, 4), "W": floats(1, 3, 4), "R": floats(1, 3, 3), "two": np.array([2]),
-                 "w": floats(2, 400)}  # fmt: skip
-    graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("ids", INT64, [1, 3])],
-        [helper.make_tensor_value_info("z", FLOAT, [1, 1, 400])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    e = op.Gather(floats(9, 4), given(1, 3, name="ids", kind=INT64))
+    _, h = op.RNN(op.Transpose(e, perm=[1, 0, 2]), floats(1, 3, 4), floats(1, 3, 3), hidden_size=3, outputs=2)
+    v, _ = op.TopK(h, [2], axis=2, outputs=2)
+    model = model_of(op.MatMul(v, floats(2, 400)), opset=18)
     with pytest.raises(Unsupported, match=r"RNN .*: lies beside what the host computes, and the host has no"):
         concord.compile(model, preset=PRESET, partition="any")
 
 
 def test_work_that_is_too_much_for_the_host(monkeypatch):
     monkeypatch.setattr(host_partition, "MOST_MACS", 4000)
-    model = network(
-        [node("TopK", ["x", "k"], ["v", "i"], axis=1), node("MatMul", ["v", "a"], ["b"]),
-         node("TopK", ["b", "k"], ["f", "j"], axis=1),
-         node("MatMul", ["f", "w"], ["z"])],
-        {"x": (FLOAT, [64])}, {"z": (FLOAT, [64])},
-        {"k": np.array([64]), "a": floats(64, 64), "w": floats(64, 64)},
-    )  # fmt: skip
+    v, _ = op.TopK(given("n", 64), [64], axis=1, outputs=2)
+    f, _ = op.TopK(op.MatMul(v, floats(64, 64)), [64], axis=1, outputs=2)
+    model = model_of(op.MatMul(f, floats(64, 64)))
     graph = import_model(model)
     graph.partition = "any"
     with pytest.raises(Unsupported, match=r"at most 4,000 multiply-accumulates to be for the host, .* not 4,096"):
@@ -240,13 +204,9 @@ def test_work_that_is_too_much_for_the_host(monkeypatch):
 def test_products_of_the_host_come_in_parts_of_bounded_size(monkeypatch):
     """Numbers of the parts have the same bits as of the whole: each sum has its own order."""
     rng = np.random.default_rng(3)
-    conv = {"weight": rng.normal(size=(6, 4, 3, 3)), "bias": rng.normal(size=6), "strides": (1, 1), "group": 1,
-            "pads": (1, 1, 1, 1), "dilations": (1, 1)}  # fmt: skip
-    dense = {"weight": rng.normal(size=(30, 6 * 7 * 7)), "bias": rng.normal(size=30)}
-    graph = graph_of(
-        [Node("Conv", "c", ("x",), ("y",), conv), Node("Reshape", "r", ("y",), ("f",), {"shape": (1, 294)}),
-         Node("Dense", "d", ("f",), ("z",), dense)], x=(1, 4, 7, 7),
-    )  # fmt: skip
+    conv = tensor(1, 4, 7, 7).conv(rng.normal(size=(6, 4, 3, 3)), rng.normal(size=6), pads=1)
+    flat = conv.reshape(1, 294)
+    graph = graph_network(y=conv, f=flat, z=flat.dense(rng.normal(size=(30, 294)), rng.normal(size=30)))
     x = {"x": rng.normal(size=(5, 1, 4, 7, 7))}
     want = run_on_host(graph, x)
     monkeypatch.setattr(host_rules, "MOST_PRODUCTS", 1000)
@@ -282,33 +242,22 @@ def test_channels_that_the_host_reads_stay_as_they_are(sampled):
     rng = np.random.default_rng(4)
     sizes = np.exp2(rng.permutation(np.linspace(-5, 5, 32)))
     others = np.exp2(rng.permutation(np.linspace(-5, 5, 32)))
-    constants = {
-        "a": rng.normal(size=(8, 32)) * sizes,
-        "b": rng.normal(size=(32, 32)) / sizes[:, None] * others / 6,
-        "c": rng.normal(size=(32, 8400)) / others[:, None] / 6,
-    }  # fmt: skip
-    nodes, name = [], "x"
-    for weight in constants:
-        nodes += [
-            node("MatMul", [name, weight], [f"{weight}/y"]),
-            node("Relu", [f"{weight}/y"], [name := f"{weight}/r"]),
-        ]
-    constants = {name: np.float32(value) for name, value in constants.items()}
-    model = network(nodes[:-1], {"x": (FLOAT, [8])}, {"c/y": (FLOAT, [8400])}, constants)
+    a = op.MatMul(given("n", 8), rng.normal(size=(8, 32)) * sizes, name="a/y")
+    b = op.MatMul(op.Relu(a), rng.normal(size=(32, 32)) / sizes[:, None] * others / 6)
+    c = op.MatMul(op.Relu(b), rng.normal(size=(32, 8400)) / others[:, None] / 6)
+    model = model_of(c)
     x = {"x": rng.normal(size=(24, 8)).astype(np.float32)}
     samples = {"calibrate": x, "quick": True} if sampled else {}
     net = concord.compile(model, preset="ecp5-85f-256", partition="any", **samples)
     assert net.package.formats.channel_scales.keys() == {"a/y"} and ops(net.package.host_graph)
     want = onnxruntime.InferenceSession(model.SerializeToString()).run(None, x)[0]
-    assert np.linalg.norm(net.run(x)["c/y"] - want) < 0.02 * np.linalg.norm(want)
+    assert np.linalg.norm(net.run(x)["y"] - want) < 0.02 * np.linalg.norm(want)
 
 
 @pytest.mark.slow
 def test_little_work_of_the_npu_is_told():
     """A tenth of the multiply-accumulates is worth a word, as a larger NPU may compute all of them."""
-    shapes = {"u": (40, 16), "v": (16, 9000)}
-    nodes = [node("MatMul", ["x", "u"], ["a"]), node("MatMul", ["a", "v"], ["y"])]
-    model = network(nodes, {"x": (FLOAT, [40])}, {"y": (FLOAT, [9000])}, {k: floats(*s) for k, s in shapes.items()})
+    model = model_of(op.MatMul(op.MatMul(given("n", 40), floats(40, 16)), floats(16, 9000)))
     net = concord.compile(model, preset=PRESET, partition="any")
     (line,) = (line for line in net.warnings if "multiply-accumulates" in line)
     assert line.startswith(
@@ -322,9 +271,9 @@ def test_little_work_of_the_npu_is_told():
 def test_the_search_for_a_part_ends(monkeypatch, most, found):
     """The first part that compiles is taken when enough has been tried; else the largest one."""
     monkeypatch.setattr(npu_share, "_MOST_NODES", most)
-    nodes = [Node("Dense", name, (x,), (name,), {"weight": np.ones((n, k)), "bias": np.zeros(n)})
-             for name, x, n, k in (("a", "x", 4, 3), ("b", "a", 5, 4), ("c", "b", 9, 5))]  # fmt: skip
-    graph = graph_of(nodes, x=(1, 3))
+    a = tensor(1, 3).dense(np.ones((4, 3)), name="a")
+    b = a.dense(np.ones((5, 4)), name="b")
+    graph = graph_network(c=b.dense(np.ones((9, 5)), name="c"))
     graph.partition = "any"
     share = NpuShare(graph, lambda part: len(part.npu_nodes) == 1, ECP5_85F_256)
     assert share.largest() == {found}
@@ -332,10 +281,9 @@ def test_the_search_for_a_part_ends(monkeypatch, most, found):
 
 @pytest.mark.slow
 def test_a_network_of_which_no_part_fits_says_what_its_largest_layer_lacks():
-    model = network(
-        [node("Conv", ["x", "v"], ["a"], pads=[40] * 4), node("Conv", ["a", "w"], ["y"], pads=[40] * 4)],
-        {"x": (FLOAT, [1, 90, 90])}, {"y": (FLOAT, [1, 92, 92])}, dict.fromkeys("vw", floats(1, 1, 80, 80)),
-    )  # fmt: skip
+    weight = floats(1, 1, 80, 80)
+    a = op.Conv(given("n", 1, 90, 90), weight, pads=[40] * 4, name="a")
+    model = model_of(op.Conv(a, weight, pads=[40] * 4))
     with pytest.raises(Unsupported) as caught:
         concord.compile(model, preset=PRESET, partition="any")
     told = "no part of it compiles, either: Conv 'y' alone is refused (Conv 'y': window must be at most 63, not 80)"
@@ -345,11 +293,9 @@ def test_a_network_of_which_no_part_fits_says_what_its_largest_layer_lacks():
 @pytest.mark.slow
 def test_cuts_are_where_few_values_pass():
     """The maximum of the windows stays with the product in front of it, whose own result would not fit."""
-    model = network(
-        [node("Conv", ["x", "v"], ["a"], pads=[1, 1, 1, 1]), node("MaxPool", ["a"], ["b"], kernel_shape=[2, 2],
-         strides=[2, 2]), node("Flatten", ["b"], ["f"]), node("Gemm", ["f", "w"], ["y"])],
-        {"x": (FLOAT, [4, 48, 48])}, {"y": (FLOAT, [20])}, {"v": floats(8, 4, 3, 3), "w": floats(8 * 24 * 24, 20)},
-    )  # fmt: skip
+    a = op.Conv(given("n", 4, 48, 48), floats(8, 4, 3, 3), pads=[1] * 4)
+    f = op.Flatten(op.MaxPool(a, kernel_shape=[2, 2], strides=[2, 2]), name="f")
+    model = model_of(op.Gemm(f, floats(8 * 24 * 24, 20)))
     net = concord.compile(model, preset="ecp5-85f-256", partition="any")
     assert ops(net.package.front) == [] and ops(net.package.host_graph) == ["Dense"]
     assert net.package.arrangement.outputs.keys() == {"f"}
@@ -372,10 +318,8 @@ def test_what_does_not_fit_is_for_the_host_with_samples(tmp_path):
 @pytest.mark.parametrize("sampled", [False, True])
 def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
     """The first product has a few more weights than most presets hold, and as many as one does."""
-    model = network(
-        [node("Gemm", ["x", "v"], ["a"]), node("Relu", ["a"], ["b"]), node("Gemm", ["b", "w"], ["y"])],
-        {"x": (FLOAT, [256])}, {"y": (FLOAT, [160])}, {"v": floats(256, 1040) / 9, "w": floats(1040, 160) / 9},
-    )  # fmt: skip
+    b = op.Relu(op.Gemm(given("n", 256), floats(256, 1040) / 9))
+    model = model_of(op.Gemm(b, floats(1040, 160) / 9))
     samples = {"calibrate": {"x": np.random.default_rng(1).normal(size=(8, 256))}, "quick": True} if sampled else {}
     net = concord.compile(model, partition="any", **samples)
     assert net.config.name == "ecp5-85f-256" and "266,240 of 432,640" in net.compilation.share
@@ -387,10 +331,10 @@ def test_of_the_presets_of_a_board_the_one_that_computes_most_is_taken(sampled):
 @pytest.mark.slow
 def test_equal_weights_count_once():
     """A product that is there three times, of which the memory holds one; and a fourth, which is another."""
-    model = network(
-        [*(node("Gemm", [f"x{k}", "w"], [f"x{k + 1}"]) for k in range(3)), node("Gemm", ["x3", "v"], ["y"])],
-        {"x0": (FLOAT, [200])}, {"y": (FLOAT, [200])}, {"w": floats(200, 200) / 9, "v": floats(200, 200)[::-1] / 9},
-    )  # fmt: skip
+    x, weight = given("n", 200), floats(200, 200) / 9
+    for _ in range(3):
+        x = op.Gemm(x, weight)
+    model = model_of(op.Gemm(x, weight[::-1]))
     net = concord.compile(model, preset=PRESET, partition="any")
     assert (ops(net.package.front), ops(net.package.host_graph)) == ([], ["Dense"])
     assert "120,000 of 160,000" in net.compilation.share
@@ -411,20 +355,16 @@ def test_what_the_host_alone_reads_is_no_input_of_the_npu(tmp_path):
 @pytest.mark.slow
 def test_a_part_that_no_preset_takes_is_no_help():
     """There is one product, and it is too large."""
-    model = network([node("Gemm", ["x", "w"], ["y"])], {"x": (FLOAT, [300])}, {"y": (FLOAT, [300])},
-                    {"w": floats(300, 300)})  # fmt: skip
+    model = model_of(op.Gemm(given("n", 300), floats(300, 300)))
     with pytest.raises(CapacityError, match="matrix memory has 4096 words, but 5776 are needed"):
         concord.compile(model, preset=PRESET, partition="any")
 
 
 def test_an_input_that_both_read():
     """The host reads what is given, the NPU the rounded number; and an input that the host alone reads."""
-    model = network(
-        [node("Cast", ["x"], ["i"], to=INT64), node("Cast", ["i"], ["f"], to=FLOAT),
-         node("Gemm", ["f", "w"], ["a"]), node("Add", ["a", "x"], ["y"]),
-         node("ArgMax", ["y"], ["c"], axis=1)],
-        {"x": (FLOAT, [4])}, {"c": (INT64, [1]), "y": (FLOAT, [4])}, {"w": floats(4, 4)},
-    )  # fmt: skip
+    x = given("n", 4)
+    y = op.Add(op.Gemm(op.Cast(op.Cast(x, to=INT64), to=FLOAT), floats(4, 4)), x)
+    model = model_of(c=op.ArgMax(y, axis=1), y=y)
     net = concord.compile(model, preset=PRESET)
     x = np.random.default_rng(1).normal(0, 3, (6, 4))
     front = net.package.arranged_inputs({"x": x})
@@ -434,16 +374,12 @@ def test_an_input_that_both_read():
         device.load(net.image)
         outputs = net.package.run(device, {"x": x})
     np.testing.assert_array_equal(outputs["c"][:, 0], outputs["y"].argmax(1))
-    want = np.trunc(x) @ np.array(numpy_helper.to_array(model.graph.initializer[0]), float) + x
+    want = np.trunc(x) @ floats(4, 4) + x
     assert np.abs(outputs["y"] - want).max() < 0.03 * np.abs(want).max()
 
 
 def test_a_result_of_the_front_is_an_output():
-    model = network(
-        [node("Gather", ["table", "ids"], ["e"]), node("Flatten", ["e"], ["f"]), node("Gemm", ["f", "w"], ["y"])],
-        {"ids": (INT64, [2])}, {"y": (FLOAT, [3]), "e": (FLOAT, [2, 4])}, {"table": floats(9, 4), "w": floats(8, 3)},
-    )  # fmt: skip
-    net = concord.compile(model, preset=PRESET)
+    e = op.Gather(floats(9, 4), given("n", 2, name="ids", kind=INT64))
+    net = concord.compile(model_of(y=op.Gemm(op.Flatten(e), floats(8, 3)), e=e), preset=PRESET)
     results = net.run({"ids": np.array([[1, 8], [0, 3]])})
-    table = np.asarray(numpy_helper.to_array(model.graph.initializer[0]), np.float64)
-    assert np.abs(results["e"] - table[[[1, 8], [0, 3]]]).max() < 1e-3
+    assert np.abs(results["e"] - floats(9, 4)[[[1, 8], [0, 3]]]).max() < 1e-3

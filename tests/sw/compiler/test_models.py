@@ -13,7 +13,7 @@ from concord.compiler.pipeline.strategies import Outcome
 from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.host import connect
-from concord.networks.calibrated import choose_formats
+from concord.networks.calibrated import choose_formats, emulate
 from concord.program.allocator import CapacityError
 from concord.spec.presets import ECP5_85F as PRESET
 from concord_bench.tasks import TASKS, calibration, load
@@ -49,9 +49,7 @@ def test_as_accurate_as_float(name):
     (given,), (result,) = graph.inputs, graph.outputs
     want = run(graph, {given: x})[result]
     compiled = choose_formats(graph, ECP5_85F, calibration(TASK[name], graph, DATA)).chosen.compiled
-    with connect("emulator", ECP5_85F) as device:
-        device.load(compiled.image)
-        got = compiled.run(device, {given: x})[result]
+    got = emulate(compiled, {given: x})[result]
     error = np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2))
     assert 0 < error < ERRORS.get(name, 0.02)
     right = [float((values.argmax(axis=1) == y).mean()) for values in (want, got)]

@@ -10,12 +10,12 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import passes
 from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.formats import Flag
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY, graph_of
+from support.compiled_nets import ROOMY
+from support.expressions import network, tensor
 from support.onnx_models import model, node
 
 WIDE = ECP5_85F.replace(narrow_depth=8192, wide_depth=8192, matrix_depth=8192)
@@ -33,26 +33,15 @@ CASES = {
 
 def decomposed(kind, shape, axes, epsilon=1e-5, root=(("rsqrt", {}),), gain=True):
     """As exporters write it."""
-    rng = np.random.default_rng(0)
-    x, nodes = "x", []
-    reduced = {"axes": axes, "keepdims": True}
-    if kind != "rms":
-        nodes = [Node("ReduceMean", "mean", (x,), ("m",), reduced), Node("Sub", "centre", (x, "m"), ("c",))]
-        x = "c"
-    nodes += [
-        Node("Mul", "square", (x, x), ("q",)),
-        Node("ReduceMean", "variance", ("q",), ("v",), reduced),
-        Node("Add", "epsilon", ("v",), ("e",), {"constant": np.asarray(epsilon)}),
-        Node("Function", "root", ("e",), ("r",), {"functions": root}),
-        Node("Mul", "norm", (x, "r"), ("n",)),
-    ]
-    if gain:
-        per = (shape[1], 1, 1) if kind == "instance" else (shape[-1],)
-        nodes += [
-            Node("Mul", "gain", ("n",), ("g",), {"constant": rng.normal(1, 0.3, per)}),
-            Node("Add", "bias", ("g",), ("y",), {"constant": rng.normal(0, 0.3, per)}),
-        ]
-    return graph_of(nodes, x=shape)
+    x = tensor(*shape)
+    m = x.reduce("Mean", *axes, name="m")
+    c = x if kind == "rms" else x.combined("Sub", m, name="c")
+    e = (c.combined("Mul", c, name="q").reduce("Mean", *axes, name="v")).combined("Add", epsilon, name="e")
+    n = c.combined("Mul", e.then("Function", functions=root, name="r"), name="norm")
+    if not gain:
+        return network(n)
+    rng, per = np.random.default_rng(0), (shape[1], 1, 1) if kind == "instance" else (shape[-1],)
+    return network(n * rng.normal(1, 0.3, per) + rng.normal(0, 0.3, per))
 
 
 def fused(*args, **more):
@@ -202,7 +191,7 @@ def test_a_decomposed_normalisation_is_one_node(kind, root, gain):
     np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-@pytest.mark.parametrize("seen", ["m", "c", "q", "v", "e", "r", "n"])
+@pytest.mark.parametrize("seen", ["m.out", "c.out", "q.out", "v.out", "e.out", "r.out", "norm.out"])
 def test_what_others_see_in_between_is_computed(seen):
     graph = decomposed("layer", (1, 3, 5), (2,))
     graph.outputs.append(seen)
@@ -226,13 +215,12 @@ def test_operators_of_onnx_become_one_node(op, shape):
 
 def test_a_mean_of_large_numbers_does_not_overflow():
     """Its sum is beyond binary16."""
-    graph = graph_of([Node("ReduceMean", "mean", ("x",), ("y",), {"axes": (1,), "keepdims": False})], x=(1, 512))
+    graph = network(tensor(1, 512).reduce("Mean", 1, keep=False))
     x = np.random.default_rng(8).normal(1200, 100, (4, 512))
     assert error(compile_graph(graph, WIDE), graph, x) < 0.002
 
 
 def test_an_average_of_large_numbers_does_not_overflow():
-    attrs = {"kernel": (3, 3), "strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "counted": (0, 0, 0, 0)}
-    graph = graph_of([Node("AveragePool", "pool", ("x",), ("y",), attrs)], x=(1, 4, 6, 6))
+    graph = network(tensor(1, 4, 6, 6).pool("AveragePool", 3, pads=1, counted=(0,) * 4))
     x = np.random.default_rng(9).normal(20_000, 2000, (3, 4, 6, 6))
     assert error(compile_graph(graph, ROOMY), graph, x) < 0.005

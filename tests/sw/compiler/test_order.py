@@ -20,10 +20,11 @@ from concord.host import connect
 from concord.host.rates import rates
 from concord.spec.presets import ECP5_85F, TINY
 from same_images import NETS
-from support import orders
+from support import orders, random_models
 from support.compiled_nets import ROOMY, graph_of
-from support.onnx_models import agrees, model, node, onnxruntime_results
-from support.random_models import network
+from support.expressions import concat, network, tensor
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, node, onnxruntime_results
 from support.trained import DATA, needs_data
 
 RNG = np.random.default_rng(4)
@@ -43,18 +44,12 @@ def compiled(graph, config=ROOMY):
     return str(made.image.program), made.image.inputs, arranged, rates(made.image).cycles
 
 
-def function(name, x, y, kind):
-    return Node("Function", name, (x,), (y,), {"functions": ((kind, {}),)})
-
-
 def figure_of_the_source(x=(1, 3, 8, 8)):
     """Operation 1 is read by a precise operation and by a quantised one."""
-    attrs = {"weight": weights(4, 3, 3, 3).astype(np.float64), "bias": np.zeros(4), "group": 1, "strides": (1, 1),
-             "pads": (1, 1, 1, 1), "dilations": (1, 1)}  # fmt: skip
-    conv = Node("Conv", "c", ("a",), ("z",), attrs)
-    graph = graph_of([function("s", "x", "a", "sigmoid"), function("t", "a", "y", "tanh"), conv], x=x)
-    graph.outputs = ["y", "z"]
-    return graph
+    a = tensor(*x).function("sigmoid", name="s")
+    t = a.function("tanh", name="t")
+    conv = a.conv(weights(4, 3, 3, 3).astype(np.float64), pads=1, name="c")
+    return network(y=t, z=conv)
 
 
 def agree(graph, config=ROOMY):
@@ -71,32 +66,28 @@ def agree(graph, config=ROOMY):
 def many_ways(seed):
     """Functions, sums and products of whatever is there already, and what nothing reads as outputs."""
     rng = np.random.default_rng(seed)
-    nodes, names = [], ["x", "z"]
-    for k in range(9):
-        one, other = (names[int(rng.integers(len(names)))] for _ in range(2))
-        kind = rng.choice(["tanh", "Relu", "Add", "Mul", "Dense"])
+    made = [tensor(1, 8), tensor(1, 8, name="z")]
+    for _ in range(9):
+        one, other = (made[int(rng.integers(len(made)))] for _ in range(2))
+        kind = str(rng.choice(["tanh", "Relu", "Add", "Mul", "Dense"]))
         if kind == "tanh":
-            nodes.append(function(f"n{k}", one, f"t{k}", "tanh"))
+            made.append(one.function("tanh"))
         elif kind == "Relu":
-            nodes.append(Node("Relu", f"n{k}", (one,), (f"t{k}",)))
+            made.append(one.relu())
         elif kind == "Dense":
-            attrs = {"weight": rng.normal(0, 0.3, (8, 8)), "bias": rng.normal(0, 0.3, 8)}
-            nodes.append(Node("Dense", f"n{k}", (one,), (f"t{k}",), attrs))
+            made.append(one.dense(rng.normal(0, 0.3, (8, 8)), rng.normal(0, 0.3, 8)))
         else:
-            nodes.append(Node(str(kind), f"n{k}", (one, other), (f"t{k}",)))
-        names.append(f"t{k}")
-    graph = graph_of(nodes, x=(1, 8), z=(1, 8))
-    read = {name for n in nodes for name in n.inputs}
-    graph.outputs = [name for name in names[2:] if name not in read]
-    return graph
+            made.append(one.combined(kind, other))
+    read = {x for y in made for x in y.operands}
+    return network(**{f"t{k}": y for k, y in enumerate(made) if y not in read and y.op is not None})
 
 
 def refused():
     """Four nodes that cannot be lowered, on two ways."""
-    more = {"constant": np.full((1, 6), 1e6)}
-    nodes = [Node("Add", f"add {k}", (x,), (y,), more) for k, x, y in ((1, "x", "a"), (2, "x", "b"), (3, "z", "c"))]
-    return graph_of([*nodes, Node("Add", "sum", ("a", "c"), ("y",)), Node("Mul", "square", ("b", "b"), ("w",))],
-                    x=(1, 6), z=(1, 6))  # fmt: skip
+    more = np.full((1, 6), 1e6)
+    x, z = tensor(1, 6), tensor(1, 6, name="z")
+    a, b, c = (one.combined("Add", more, name=f"add {k}") for k, one in ((1, x), (2, x), (3, z)))
+    return network(y=a + c, w=b * b)
 
 
 GRAPHS = {"figure of the source": figure_of_the_source, "refused": refused, **NETS,
@@ -142,9 +133,9 @@ def test_the_figure_as_a_file():
     w, x = weights(4, 3, 3, 3), np.random.default_rng(2).normal(0, 1, (1, 3, 8, 8))
     made = []
     for outputs in (["t", "c"], ["c", "t"]):
-        nodes = [node("Sigmoid", ["x"], ["s"]), node("Tanh", ["s"], ["t"]),
-                 node("Conv", ["s", "w"], ["c"], pads=[1, 1, 1, 1])]  # fmt: skip
-        for proto in orders.of_model(model(nodes, {"x": (1, 3, 8, 8)}, outputs, {"w": w}), 10):
+        s = op.Sigmoid(given(1, 3, 8, 8))
+        made_of = {"t": op.Tanh(s), "c": op.Conv(s, w, pads=[1, 1, 1, 1])}
+        for proto in orders.of_model(model_of(**{name: made_of[name] for name in outputs}), 10):
             net = concord.compile(proto)
             results = net.run(x)
             assert list(results) == outputs
@@ -159,23 +150,19 @@ def test_the_figure_as_a_file():
 def test_who_reads_an_input_first_does_not_decide(behind, first):
     """An input that a function and something else read, in either order; what windows read is laid out for them."""
     rng = np.random.default_rng(3)
-    attrs = {"weight": rng.normal(0, 0.3, (4, 3, 3, 3)), "bias": np.zeros(4), "group": 1, "strides": (1, 1),
-             "pads": (1, 1, 1, 1), "dilations": (1, 1)}  # fmt: skip
-    conv = Node("Conv", "conv", ("x",), ("c",), attrs)
-    tanh = function("tanh", "x", "t", "tanh")
-    nodes = [conv, tanh] if first else [tanh, conv]
+    x, weight = tensor(1, 3, 8, 8), rng.normal(0, 0.3, (4, 3, 3, 3))
+    if first:
+        c, t = x.conv(weight, pads=1), x.function("tanh")
+    else:
+        t, c = x.function("tanh"), x.conv(weight, pads=1)
+    outputs = {"t": t, "c": c}
     if "Concat" in behind:
-        nodes.append(Node("Concat", "join", ("t", "c"), ("y",), {"axis": 1}))
+        outputs = {"y": concat(1, t, c)}
     if "Slice" in behind:
-        cut = {"axes": (1,), "starts": (0,), "stops": (2,), "steps": (1,)}
-        nodes.append(Node("Slice", "cut", ("c",), ("y",), cut))
+        outputs = {"t": t, "y": c[:, :2]}
     if "MaxPool" in behind:
-        pool = {"kernel": (2, 2), "strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1)}
-        nodes.append(Node("MaxPool", "pool", ("x",), ("y",), pool))
-    graph = graph_of(nodes, x=(1, 3, 8, 8))
-    computed = [name for n in nodes for name in n.outputs]
-    graph.outputs = [name for name in computed if not any(name in n.inputs for n in nodes)]
-    agree(graph)
+        outputs["y"] = x.pool("MaxPool", 2, 2)
+    agree(network(**outputs))
 
 
 @pytest.mark.parametrize("swapped", [False, True])
@@ -183,7 +170,7 @@ def test_windows_decide_the_layout_of_an_input(swapped):
     """Channels are in lanes, whether the convolution or the function is listed first."""
     graph = figure_of_the_source()
     nodes = [graph.nodes[2], graph.nodes[1]] if swapped else graph.nodes[1:]
-    order_of_elements = preferred_order(replace(graph, nodes=nodes, inputs=["a"]), "a")
+    order_of_elements = preferred_order(replace(graph, nodes=nodes, inputs=["s.out"]), "s.out")
     assert order_of_elements.tolist() == np.arange(3 * 64).reshape(3, 8, 8).transpose(1, 2, 0).tolist()
 
 
@@ -200,7 +187,7 @@ def imported(proto):
 @pytest.mark.parametrize("seed", range(30))
 def test_files(seed):
     """Names and shapes of all nodes are the same, and so is what is compiled of them."""
-    proto = network(seed)
+    proto = random_models.network(seed)
     want, others = imported(proto), list(orders.of_model(proto, 4, seed))
     assert [imported(other) for other in others] == [want] * len(others)
     if seed < 6:
@@ -209,10 +196,10 @@ def test_files(seed):
 
 
 def test_refusals_of_files():
-    nodes = [node("Relu", ["x"], ["a"]), node("Wavelet", ["x"], ["b"], domain="own"), node("Erf", ["a"], ["c"]),
-             node("NonZero", ["a"], ["d"]), node("Unique", ["c"], ["e"]),
-             node("Wavelet", ["x"], ["f"], domain="own")]  # fmt: skip
-    proto = model(nodes, {"x": (1, 3, 3)}, ["b", "d", "e", "f"], domains=["own"])
+    x = given(1, 3, 3)
+    a = op.Relu(x)
+    outputs = {name: op.Wavelet(x, domain="own") for name in "bf"}
+    proto = model_of(**outputs, d=op.NonZero(a), e=op.Unique(op.Erf(a)), domains=["own"])
     messages = {imported(other) for other in orders.of_model(proto, 12)}
     assert len(messages) == 1 and messages.pop().count("operator is not supported") == 4
 
@@ -221,10 +208,10 @@ def test_nodes_without_names_and_functions():
     """What gets its name when it is imported gets the same one in every order."""
     body = [node("Add", ["x", "x"], ["s"]), node("Tanh", ["s"], ["y"])]
     twice = helper.make_function("own", "Twice", ["x"], ["y"], body, [helper.make_opsetid("", 17)])
-    nodes = [node("Twice", ["x"], ["a"], domain="own"), node("Twice", ["a"], ["b"], domain="own"),
-             node("Twice", ["x"], ["c"], domain="own"), node("Mul", ["b", "c"], ["y"]),
-             node("LayerNormalization", ["c", "w"], ["z"])]  # fmt: skip
-    proto = model(nodes, {"x": (1, 4)}, ["y", "z"], {"w": np.ones(4, np.float32)}, domains=["own"])
+    x = given(1, 4)
+    a, c = op.Twice(x, domain="own"), op.Twice(x, domain="own")
+    y = op.Mul(op.Twice(a, domain="own"), c)
+    proto = model_of(y=y, z=op.LayerNormalization(c, np.ones(4)), domains=["own"])
     proto.functions.append(twice)
     assert len({imported(other) for other in orders.of_model(proto, 24)}) == 1
     agrees(proto)
@@ -240,10 +227,10 @@ def test_trained_networks(path):
 
 
 def test_the_order_is_that_of_outputs_and_operands():
-    add = Node("Add", "sum", ("c", "b"), ("y",))
-    nodes = [function("alone", "x", "w", "tanh"), function("n2", "x", "b", "tanh"), function("n1", "x", "a", "tanh"),
-             function("n3", "a", "c", "erf"), add]  # fmt: skip
-    graph = graph_of(nodes, x=(1, 4))
+    x = tensor(1, 4)
+    alone = x.function("tanh", name="alone")
+    b, a = x.function("tanh", name="n2"), x.function("tanh", name="n1")
+    graph = network(y=a.function("erf", name="n3").combined("Add", b, name="sum"), w=alone)
     graph.outputs = ["y"]
     names = set()
     for seed in range(10):

@@ -3,16 +3,12 @@
 import numpy as np
 import pytest
 
-from concord.graph.ir import Node
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY, check, graph_of, integers
+from support.compiled_nets import ROOMY
+from support.expressions import exact, tensor, whole
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096, matrix_depth=16384)}
 MODES = ["constant", "edge", "reflect", "wrap"]
-
-
-def pad(x, y, pads, mode, value=0.0, name="pad"):
-    return Node("Pad", name, (x,), (y,), {"pads": tuple(int(n) for n in pads), "mode": mode, "value": value})
 
 
 @pytest.mark.slow
@@ -26,74 +22,42 @@ def test_any_axes(name, mode, seed):
     pads = np.array([int(rng.integers(0, min(3, n))) for n in (*shape, *shape)])
     if len(shape) > 1:
         pads[[(kept := int(rng.integers(len(shape)))), kept + len(shape)]] = 0
-    eye = {"weight": np.eye(shape[-1]), "bias": np.zeros(shape[-1])}
-    before = [Node("Relu", "relu", ("x",), ("a",)), Node("Dense", "dense", ("x",), ("a",), eye), None][seed % 3]
-    nodes = [before] if before else []
-    nodes.append(pad("a" if before else "x", "b", pads, mode, float(rng.integers(-2, 3))))
-    if seed % 2:
-        nodes.append(Node("Mul", "double", ("b",), ("y",), {"constant": np.asarray(2.0)}))
-    check(graph_of(nodes, x=shape), rng, CONFIGS[name])
+    x = tensor(*shape)
+    x = [x.relu(), x.same(), x][seed % 3].pad(*pads, mode=mode, value=float(rng.integers(-2, 3)))
+    exact(x * 2.0 if seed % 2 else x, CONFIGS[name])
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("value", [0.0, -3.0])
 def test_before_a_convolution(mode, value):
     """Of a computed map; what the convolution pads by itself is zero."""
-    rng = np.random.default_rng(3)
-    attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, "bias": integers(rng, 3)}
-    nodes = [
-        Node("Relu", "relu", ("x",), ("a",)),
-        pad("a", "b", (0, 0, 1, 2, 0, 0, 2, 0), mode, value),
-        Node("Conv", "conv", ("b",), ("y",), {"weight": integers(rng, (3, 5, 3, 3), 1), **attrs}),
-    ]
-    check(graph_of(nodes, x=(1, 5, 4, 5)), rng)
+    padded = tensor(1, 5, 4, 5).relu().pad(0, 0, 1, 2, 0, 0, 2, 0, mode=mode, value=value)
+    exact(padded.whole_conv(3, 3, 3, pads=1))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_elements_of_a_product_are_padded_for_nothing(mode):
     """Those that are there twice have the sum of both weights."""
-    rng = np.random.default_rng(4)
-    dense = Node("Dense", "dense", ("b",), ("y",), {"weight": integers(rng, (6, 11), 1), "bias": np.zeros(6)})
-    compiled = check(graph_of([pad("x", "b", (0, 2, 0, 3), mode), dense], x=(3, 6)), rng)
-    assert len(compiled.lowered.layers) == 1
+    assert len(exact(tensor(3, 6).pad(0, 2, 0, 3, mode=mode).whole_dense(6)).lowered.layers) == 1
 
 
 def test_a_padded_tensor_and_its_source_are_both_read():
-    rng = np.random.default_rng(5)
-    nodes = [
-        Node("Relu", "relu", ("x",), ("a",)),
-        pad("a", "b", (1, 0, 0, 0), "constant", 7.0),
-        Node("ReduceSum", "sum", ("b",), ("c",), {"axes": (0,), "keepdims": True}),
-        Node("Sub", "y", ("a", "c"), ("y",)),
-    ]
-    check(graph_of(nodes, x=(4, 5)), rng)
+    a = tensor(4, 5).relu()
+    exact(a - a.pad(1, 0, 0, 0, value=7.0).reduce("Sum", 0))
 
 
 @pytest.mark.parametrize("number", range(4))
 def test_chains_and_nodes_have_different_names(number):
     """Chains that pad have numbers behind the name of their node, as other nodes may have."""
-    rng = np.random.default_rng(5)
-    nodes = [
-        Node("Relu", "relu", ("x",), ("a",)),
-        pad("a", "b", (0, 0, 1, 0, 0, 0), "constant", 3.0),
-        Node("Add", f"pad.{number}", ("b",), ("c",), {"constant": integers(rng, (1, 3, 4))}),
-        Node("Mul", "last", ("c", "b"), ("y",)),
-    ]
-    check(graph_of(nodes, x=(1, 3, 3)), rng)
+    b = tensor(1, 3, 3).relu().pad(0, 0, 1, 0, 0, 0, value=3.0, name="pad")
+    exact(b.combined("Add", whole(1, 3, 4), name=f"pad.{number}") * b)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("axes", [(1,), (0, 1), (1, 2), (0, 2), (0, 1, 2)], ids=str)
 def test_lanes_are_padded(mode, axes):
     """The tensor is copied, with the elements of an axis in lanes that is not padded."""
-    rng = np.random.default_rng(6)
     pads = np.zeros((2, 3), int)
     pads[:, axes] = 1
-    first = {"strides": (1,), "dilations": (1,), "group": 1, "pads": (0, 0), "bias": np.zeros(4)}
-    nodes = [
-        Node("Conv", "first", ("x",), ("a",), {"weight": integers(rng, (4, 2, 1), 1), **first}),
-        Node("Reshape", "rows", ("a",), ("r",), {"shape": (2, 2, 3)}),
-        pad("r", "b", pads.reshape(-1), mode, 2.0),
-        Node("Mul", "last", ("b", "b"), ("y",)),
-    ]
-    check(graph_of(nodes, x=(1, 2, 3)), rng, limit=1)
+    b = tensor(1, 2, 3).whole_conv(4, 1).reshape(2, 2, 3).pad(*pads.ravel(), mode=mode, value=2.0)
+    exact(b * b, limit=1)

@@ -16,7 +16,8 @@ from concord.report.prefixes import prefixes
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
 from support.compiled_nets import perceptron
-from support.onnx_models import floats, ints, model, node
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import floats
 from support.reference_runs import run_reference
 
 
@@ -60,24 +61,12 @@ def test_every_layer_is_that_of_the_reference_machine(graph, limit):
 
 def test_from_onnx():
     """Every spelling of a layer."""
-    constants = {
-        "shape": ints(-1, 4), "w1": floats(6, 4), "b1": floats(6), "w2": floats(6, 5), "b2": floats(5),
-        "scale": floats(5), "shift": floats(5), "mean": floats(5), "variance": np.abs(floats(5)), "w3": floats(5, 3),
-    }  # fmt: skip
-    nodes = [
-        node("Identity", ["x"], ["a"]),
-        node("Reshape", ["a", "shape"], ["b"]),
-        node("Gemm", ["b", "w1", "b1"], ["c"], transB=1, alpha=0.5, beta=2.0),
-        node("Sigmoid", ["c"], ["d"]),
-        node("MatMul", ["d", "w2"], ["e"]),
-        node("Add", ["b2", "e"], ["f"]),
-        node("BatchNormalization", ["f", "scale", "shift", "mean", "variance"], ["g"], epsilon=0.01),
-        node("Tanh", ["g"], ["h"]),
-        node("Flatten", ["h"], ["i"]),
-        node("MatMul", ["i", "w3"], ["j"]),
-        node("Relu", ["j"], ["y"]),
-    ]
-    graph = import_model(model(nodes, {"x": ["n", 4]}, constants=constants))
+    b = op.Reshape(op.Identity(given("n", 4)), [-1, 4])
+    d = op.Sigmoid(op.Gemm(b, floats(6, 4), floats(6), transB=1, alpha=0.5, beta=2.0))
+    f = op.Add(floats(5), op.MatMul(d, floats(6, 5)))
+    scale, shift, mean, variance = floats(5), floats(5), floats(5), np.abs(floats(5))
+    h = op.Tanh(op.BatchNormalization(f, scale, shift, mean, variance, epsilon=0.01))
+    graph = import_model(model_of(op.Relu(op.MatMul(op.Flatten(h), floats(5, 3)))))
     assert macs(graph) == 6 * 4 + 6 * 5 + 5 * 3
     x = {"x": np.random.default_rng(2).normal(0, 1, (5, 4))}
     assert len(check(graph, x, 0.1).lowered.layers) == 5, "three products, and two chains of the tanh"

@@ -9,7 +9,8 @@ from concord.golden import binary16
 from concord.graph.execute import run
 from concord.host import connect
 from concord.spec.presets import TINY
-from support.onnx_models import agrees, model, node, unary
+from support.onnx_expressions import given, op
+from support.onnx_models import agrees, unary
 
 #: All finite numbers of both signs, a few of each size, and the largest.
 HALVES = binary16.decode(np.concatenate([np.arange(0, 0x7C00, 61), [0x7BFF], np.arange(0x8000, 0xFC00, 61), [0xFBFF]]))
@@ -30,8 +31,8 @@ def computed(proto, x=X, config=TINY):
     return got.reshape(x.shape), run(graph, {"x": x})["y"].reshape(x.shape)
 
 
-def operator(op, **attrs):
-    return unary(op, opset=18, shape=(1, 16), **attrs)
+def operator(name, **attrs):
+    return unary(name, opset=18, shape=(1, 16), **attrs)
 
 
 CASES = [
@@ -42,12 +43,12 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "attrs"), CASES)
-def test_every_size_of_number(op, attrs):
-    got, want = computed(operator(op, **attrs))
+@pytest.mark.parametrize(("name", "attrs"), CASES)
+def test_every_size_of_number(name, attrs):
+    got, want = computed(operator(name, **attrs))
     # Constants and every result are rounded, by 2**-11 at most of what is added.
     summed = {"HardSigmoid": 1 + abs(attrs.get("beta", 0.5)), "HardSwish": np.abs(want) + np.minimum(np.abs(X), 4)}
-    scale = summed.get(op, np.abs(want))
+    scale = summed.get(name, np.abs(want))
     assert (np.abs(got - want) <= 2.0**-9 * scale + 2.0**-24).all()
 
 
@@ -74,8 +75,5 @@ def test_limits():
 
 
 def test_a_hard_sigmoid_becomes_part_of_the_product_in_front():
-    weight = np.random.default_rng(2).normal(size=(16, 16)).astype(np.float32)
-    nodes = [node("MatMul", ["x", "w"], ["a"]), node("HardSigmoid", ["a"], ["y"])]
-    graph = import_model(model(nodes, {"x": (1, 16)}, constants={"w": weight}))
-    assert len(compile_graph(graph, TINY).lowered.layers) == 1
-    agrees(model(nodes, {"x": (1, 16)}, constants={"w": weight}))
+    y = op.HardSigmoid(op.MatMul(given(1, 16), np.random.default_rng(2).normal(size=(16, 16))))
+    assert len(compile_graph(agrees(y), TINY).lowered.layers) == 1

@@ -12,20 +12,16 @@ from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.lowering.position_products import folded, runs
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.graph.ir import Node
 from concord.graph.ops import OPS
-from support.compiled_nets import ROOMY, around, check, graph_convolution, graph_of, integers
+from support.compiled_nets import ROOMY, check, graph_convolution, integers
+from support.expressions import exact, network, tensor, whole
 
 
-def mixed(weight, *shape, bias=None, features=None):
+def mixed(weight, *shape, bias=None):
     """A product with a matrix on the left of what a product along the features has made."""
-    rng = np.random.default_rng(4)
-    last = shape[-1] if features is None else features
-    first = {"weight": integers(rng, (last, shape[-1])), "bias": integers(rng, last)}
-    bias = np.zeros(len(weight)) if bias is None else bias
     perm = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-    second = Node("Dense", "mix", ("f",), ("y",), {"weight": weight, "bias": bias})
-    return graph_of([Node("Dense", "features", ("x",), ("f",), first), *around(second, perm)], x=shape)
+    features = tensor(*shape).whole_dense(shape[-1], limit=2)
+    return features.transpose(*perm).dense(weight, bias, name="mix").transpose(*perm)
 
 
 @pytest.mark.parametrize(
@@ -37,24 +33,22 @@ def test_sums_over_positions_are_exact(nodes, shape):
     rng = np.random.default_rng(len(shape) + nodes)
     weight = integers(rng, (nodes, shape[-2]))
     weight[0] = 0  # a node without neighbours
-    check(mixed(weight, *shape), rng)
-    check(mixed(weight, *shape, bias=integers(rng, nodes)), rng)
+    exact(mixed(weight, *shape))
+    exact(mixed(weight, *shape, bias=integers(rng, nodes)))
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 1), (2, 4), (6, 7)])
 def test_outputs_of_which_some_are_read(start, stop):
     """Each output has a window of its own; those that nobody reads are not computed."""
     rng = np.random.default_rng(stop)
-    graph = mixed(integers(rng, (7, 5), 1) + np.arange(7)[:, None], 1, 5, 3)
-    some = {"axes": (1,), "starts": (start,), "stops": (stop,), "steps": (1,)}
-    nodes = [*graph.nodes, Node("Slice", "some", (graph.outputs[0],), ("s",), some)]
-    compiled = check(graph_of(nodes, x=(1, 5, 3)), rng)
+    mix = mixed(integers(rng, (7, 5), 1) + np.arange(7)[:, None], 1, 5, 3)
+    compiled = exact(mix[:, start:stop])
     assert sum(la.reduction is Reduction.DEPTHWISE for la in compiled.lowered.layers) == stop - start
 
 
 def test_a_regular_graph_is_a_window_that_moves():
     ring = sum(k * np.roll(np.eye(12), k - 2, axis=1) for k in (1, 2, 3))
-    compiled = check(mixed(ring, 1, 12, 4), np.random.default_rng(0))
+    compiled = exact(mixed(ring, 1, 12, 4))
     layers = [la for la in compiled.lowered.layers if isinstance(la, Layer) and la.reduction is Reduction.DEPTHWISE]
     assert [la.out[1] for la in layers] == [1, 10, 1]
 
@@ -84,7 +78,7 @@ def test_rows_over_more_positions_than_a_window_has_are_folded():
     rng = np.random.default_rng(3)
     weight = np.zeros((3, 70))
     weight[0], weight[1, 5:69], weight[2, 3:9] = integers(rng, 70), 1, 1
-    check(mixed(weight, 1, 70, 2), rng, ROOMY.replace(max_terms=128))
+    exact(mixed(weight, 1, 70, 2), ROOMY.replace(max_terms=128))
 
 
 def test_windows_over_positions():
@@ -99,9 +93,9 @@ def test_windows_over_positions():
 
 def test_rows_that_no_window_holds_are_refused():
     with pytest.raises(Unsupported, match=r"Dense 'mix': rows of a product along 67 positions must reach over fewer"):
-        compile_graph(mixed(np.ones((1, 67)), 1, 67, 2), ROOMY)
+        compile_graph(network(mixed(np.ones((1, 67)), 1, 67, 2)), ROOMY)
     with pytest.raises(Unsupported, match=r"along positions must reach over at most 63 of them, not 64"):
-        compile_graph(mixed(np.ones((1, 64)), 3, 64, 2), ROOMY)
+        compile_graph(network(mixed(np.ones((1, 64)), 3, 64, 2)), ROOMY)
 
 
 def test_runs_are_rows_that_go_on():
@@ -120,9 +114,7 @@ def test_calibration_chooses_weights_of_the_other_products():
 
 def test_what_lies_in_lanes_is_one_product():
     """A matrix on the left of an input: the host writes its columns as positions."""
-    weight = integers(np.random.default_rng(6), (4, 6))
-    second = Node("Dense", "mix", ("x",), ("y",), {"weight": weight, "bias": np.zeros(4)})
-    compiled = check(graph_of(around(second), x=(1, 6, 3)), np.random.default_rng(7))
+    compiled = exact(tensor(1, 6, 3).transpose(0, 2, 1).dense(whole(4, 6)).transpose(0, 2, 1))
     assert [la.reduction for la in compiled.lowered.layers] == [Reduction.DENSE]
 
 
@@ -134,14 +126,6 @@ def test_a_constant_on_the_left_is_fixed_and_one_on_the_right_is_not():
 
 def test_several_axes_may_be_lanes():
     """Heads and features of a node lie in one position, where they are mixed without being copied."""
-    rng = np.random.default_rng(9)
-    first = {"weight": integers(rng, (6, 4)), "bias": integers(rng, 6)}
-    mix = {"weight": integers(rng, (3, 5)), "bias": np.zeros(3)}
-    nodes = [
-        Node("Dense", "features", ("x",), ("f",), first),
-        Node("Reshape", "heads", ("f",), ("h",), {"shape": (1, 5, 2, 3)}),
-        Node("Transpose", "turned", ("h",), ("t",), {"perm": (0, 2, 3, 1)}),
-        Node("Dense", "mix", ("t",), ("y",), mix),
-    ]
-    compiled = check(graph_of(nodes, x=(1, 5, 4)), rng)
+    heads = tensor(1, 5, 4).whole_dense(6, limit=2).reshape(1, 5, 2, 3)
+    compiled = exact(heads.transpose(0, 2, 3, 1).dense(whole(3, 5)))
     assert not any(node.op == "Copy" for node in compiled.graph.nodes)

@@ -8,7 +8,7 @@ from concord.compiler.model import compile_graph
 from concord.functions import by_recurrent_name
 from concord.graph.execute import run
 from concord.graph.ir import Node
-from concord.host import connect
+from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
 from support.compiled_nets import graph_of, recurrent
 
@@ -23,9 +23,7 @@ def error(graph, seed=0, samples=3):
     x = {name: rng.normal(0, 1, (samples, *graph.sample_shape(name))) for name in graph.inputs}
     want = run(graph, x)
     compiled = compile_graph(graph, CONFIG)
-    with connect("emulator", CONFIG) as device:
-        device.load(compiled.image)
-        got = compiled.run(device, x)
+    got = emulate(compiled, x)
     return max(np.abs(got[name] - want[name]).max() / np.abs(want[name]).max() for name in want)
 
 

@@ -5,13 +5,13 @@ What helps where memories are too small is in ``memory/test_capacity.py``.
 
 import numpy as np
 import pytest
-from onnx import TensorProto
 
 import concord
 from concord.compiler.lowering.lowered import Unsupported
 from concord.program.allocator import CapacityError
 from support.host_stage_nets import chooser, too_large
-from support.onnx_models import model, node, onnxruntime_results
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import onnxruntime_results
 
 RNG = np.random.default_rng(6)
 PRESET = "ecp5-85f-256"
@@ -38,12 +38,9 @@ def advice(proto, error=Unsupported, preset=PRESET, **options):
     return str(caught.value)
 
 
-def placed(**attrs):
+def placed():
     """The place of the greatest of some scores."""
-    nodes = [node("Gemm", ["x", "w"], ["a"]), node("ArgMax", ["a"], ["y"], axis=1, **attrs)]
-    proto = model(nodes, {"x": (1, 8)}, constants={"w": floats(8, 5)})
-    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
-    return proto
+    return model_of(op.ArgMax(op.Gemm(given(1, 8), floats(8, 5)), axis=1))
 
 
 def test_partition_ends():
@@ -53,8 +50,7 @@ def test_partition_ends():
 
 def test_the_layers_in_front_of_what_the_host_computes():
     """The place of the greatest of the scores alone, and with the product that makes them."""
-    alone = model([node("ArgMax", ["x"], ["y"], axis=1)], {"x": (1, 5)})
-    alone.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    alone = model_of(op.ArgMax(given(1, 5), axis=1))
     assert "or compile it together with the layers in front of it" in advice(alone)
     works(placed())
 
@@ -71,20 +67,16 @@ def test_partition_any_for_what_does_not_fit():
     works(too_large(), preset="ecp5-25f", partition="any")
 
 
-def primes(weight):
-    """A product along 67 positions."""
-    constants = {"w": floats(4, 3, 1, 1), "s": np.array([1, 4, 67]), "a": weight}
-    nodes = [
-        node("Conv", ["x", "w"], ["c"]),
-        node("Reshape", ["c", "s"], ["r"]),
-        node("MatMul", ["r", "a"], ["y"]),
-    ]
-    return model(nodes, {"x": (1, 3, 1, 67)}, constants=constants)
+def along_positions(weight):
+    """A product along positions."""
+    count = len(weight)
+    rows = op.Reshape(op.Conv(given(1, 3, 1, count), floats(4, 3, 1, 1)), [1, 4, count])
+    return model_of(op.MatMul(rows, weight))
 
 
 @pytest.mark.slow
 def test_partition_any_for_a_layout():
-    proto = primes(floats(67, 67))
+    proto = along_positions(floats(67, 67))
     assert "--partition any lets the host compute what the NPU does not take" in advice(proto)
     works(proto, partition="any")
 
@@ -92,7 +84,7 @@ def test_partition_any_for_a_layout():
 @pytest.mark.slow
 def test_where_nothing_helps_it_is_not_said():
     """There is one product, and it is too large; no part of the network compiles without it."""
-    proto = model([node("Gemm", ["x", "w"], ["y"])], {"x": (1, 600)}, constants={"w": floats(600, 600)})
+    proto = model_of(op.Gemm(given(1, 600), floats(600, 600)))
     assert "--partition" not in advice(proto, CapacityError)
     assert "--partition any" not in advice(proto, CapacityError, partition="any")
 
@@ -104,28 +96,21 @@ def test_an_order_of_the_nodes():
     band = np.tril(np.triu(floats(67, 67), -8), 8)
     far = band[np.ix_(order, order)]
     far[[0, -1], 0] = 0.5
-    assert "another order of the nodes, or some more without neighbours" in advice(primes(far))
-    works(primes(band))
+    assert "another order of the nodes, or some more without neighbours" in advice(along_positions(far))
+    works(along_positions(band))
 
 
 @pytest.mark.slow
 def test_nodes_without_neighbours():
     """A node more: 68 is twice 34."""
     weight = floats(67, 67)
-    assert "or over a multiple of a number up to 63, not over 67" in advice(primes(weight))
-    constants = {"w": floats(4, 3, 1, 1), "s": np.array([1, 4, 68]), "a": np.pad(weight, (0, 1))}
-    nodes = [
-        node("Conv", ["x", "w"], ["c"]),
-        node("Reshape", ["c", "s"], ["r"]),
-        node("MatMul", ["r", "a"], ["y"]),
-    ]
-    works(model(nodes, {"x": (1, 3, 1, 68)}, constants=constants))
+    assert "or over a multiple of a number up to 63, not over 67" in advice(along_positions(weight))
+    works(along_positions(np.pad(weight, (0, 1))))
 
 
 def test_constants_that_are_scaled_in_the_model():
     def scaled(by):
-        constants = {"w": floats(4, 3, 1, 1) * 0 + by, "b": np.full(4, 1e5 * by, np.float32)}
-        return model([node("Conv", ["x", "w", "b"], ["y"])], {"x": (1, 3, 5, 5)}, constants=constants)
+        return model_of(op.Conv(given(1, 3, 5, 5), np.full((4, 3, 1, 1), by), np.full(4, 1e5 * by)))
 
     assert "constants must be below 65520 in magnitude, not 100000; scale them in the model" in advice(scaled(1.0))
     works(scaled(1 / 4))
@@ -133,7 +118,7 @@ def test_constants_that_are_scaled_in_the_model():
 
 def test_weights_that_are_scaled_in_the_model():
     def scaled(by):
-        return model([node("Gemm", ["x", "w"], ["y"])], {"x": (1, 8)}, constants={"w": floats(8, 4) * by})
+        return model_of(op.Gemm(given(1, 8), floats(8, 4) * by))
 
     assert "weights must be below" in advice(scaled(1e9)) and "scale them in the model" in advice(scaled(1e9))
     works(scaled(1.0))
@@ -141,11 +126,10 @@ def test_weights_that_are_scaled_in_the_model():
 
 def test_clip_of_a_recurrent_layer():
     """What the activations read stays within 9."""
-    steps = {"W": 3 * floats(1, 16, 3), "R": floats(1, 16, 4)}
+    weights = 3 * floats(1, 16, 3), floats(1, 16, 4)
 
     def clipped(**attrs):
-        nodes = [node("LSTM", ["x", *steps], ["y"], hidden_size=4, **attrs)]
-        return model(nodes, {"x": (5, 1, 3)}, constants=steps)
+        return model_of(op.LSTM(given(5, 1, 3), *weights, hidden_size=4, **attrs))
 
     text = "clip must be left out: results are the same while what the activations read stays within it"
     assert text in advice(clipped(clip=9.0))
@@ -155,8 +139,7 @@ def test_clip_of_a_recurrent_layer():
 @pytest.mark.parametrize(("kernel", "stride"), [(66, 2), (66, 66), (128, 64)])
 def test_long_windows_of_equal_parts(kernel, stride):
     def pooled(size, by):
-        nodes = [node("MaxPool", ["x"], ["y"], kernel_shape=[size], strides=[by])]
-        return model(nodes, {"x": (1, 4, 256)})
+        return model_of(op.MaxPool(given(1, 4, 256), kernel_shape=[size], strides=[by]))
 
     assert "must be made of equal parts that the stride is a multiple of" in advice(pooled(67, 1))
     works(pooled(kernel, stride))

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from concord.compiler.model import compile_graph
-from concord.graph.ir import Node
-from concord.host import connect
+from concord.networks.calibrated import emulate
 from concord.program import trace
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of
-from support.row_tiled_nets import LARGE, conv, random_net, separable
+from support.expressions import network, tensor
+from support.row_tiled_nets import LARGE, random_net, separable
 
 FOUR = LARGE.replace(lanes=4, window_taps=4)
 NINE = LARGE.replace(native=16, lanes=16, mfu_lanes=8, window_taps=9)
@@ -18,14 +17,10 @@ NINE = LARGE.replace(native=16, lanes=16, mfu_lanes=8, window_taps=9)
 def deep(kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), size=(6, 8), channels=8):
     """A product, and a depthwise convolution with ReLU."""
     rng = np.random.default_rng(2)
-    shape = (channels, 1, *kernel)
     geometry = {"strides": strides, "pads": pads, "dilations": dilations}
-    nodes = [
-        conv(rng, "first", "x", "a", (channels, 3, 1, 1)),
-        conv(rng, "deep", "a", "b", shape, group=channels, **geometry),
-        Node("Relu", "relu", ("b",), ("y",)),
-    ]
-    return graph_of(nodes, x=(1, 3, *size))
+    first = tensor(1, 3, *size).conv(rng.normal(0, 0.6, (channels, 3, 1, 1)), rng.normal(0, 0.2, channels))
+    deep = first.conv(rng.normal(0, 0.5, (channels, 1, *kernel)), group=channels, **geometry)
+    return network(deep.relu())
 
 
 def outputs(graph, config, samples=3):
@@ -33,9 +28,7 @@ def outputs(graph, config, samples=3):
     compiled = compile_graph(graph, config)
     rng = np.random.default_rng(7)
     x = {name: rng.normal(0, 1, (samples, *graph.sample_shape(name))) for name in graph.inputs}
-    with connect("emulator", config) as device:
-        device.load(compiled.image)
-        found = compiled.run(device, x)
+    found = emulate(compiled, x)
     words = list(compiled.image.program)
     return found, [chain for phase in compiled.image.schedule() for chain in trace(words, config, phase.pc).chains]
 

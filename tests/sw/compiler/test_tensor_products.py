@@ -10,13 +10,13 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph.cost import macs
 from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import emulate
 from concord.program import trace
 from concord.spec.isa import Op
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY, attention, check, graph_of, heads, random_product
+from support.compiled_nets import ROOMY, attention, check, heads, random_product
+from support.expressions import exact, network, tensor
 
 WRITABLE = {
     "tiny": ROOMY.replace(writable_matrix=True),
@@ -57,10 +57,9 @@ def test_any_shapes(name, seed, always):
 @pytest.mark.parametrize("name", WRITABLE)
 @pytest.mark.parametrize("shape", [(5, 7), (3, 2), (1, 5), (9, 1), (20, 18)])
 def test_a_tensor_times_itself(name, shape, always):
-    turn = Node("Transpose", "turn", ("x",), ("t",), {"perm": (1, 0)})
-    for names in (("x", "t"), ("t", "x")):
-        graph = graph_of([turn, Node("MatMul", "product", names, ("y",))], x=shape)
-        assert rows_of(check(graph, np.random.default_rng(1), WRITABLE[name]))
+    x = tensor(*shape)
+    for y in (x @ x.transpose(1, 0), x.transpose(1, 0) @ x):
+        assert rows_of(exact(y, WRITABLE[name]))
 
 
 @pytest.mark.parametrize("name", WRITABLE)
@@ -69,15 +68,8 @@ def test_a_row_for_each_of_a_stack(name, stack, width, columns, always, monkeypa
     """Columns are read, and the rows are written side by side: small integers stay exact."""
     monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles_by_columns", lambda lowering, node: -1)
     size = stack * width
-    nodes = [
-        Node("Dense", "keys", ("z",), ("k",), {"weight": np.eye(size), "bias": np.zeros(size)}),
-        Node("Reshape", "rows", ("x",), ("r",), {"shape": (1, stack, 1, width)}),
-        Node("Reshape", "apart", ("k",), ("a",), {"shape": (1, columns, stack, width)}),
-        Node("Transpose", "heads", ("a",), ("h",), {"perm": (0, 2, 3, 1)}),
-        Node("MatMul", "product", ("r", "h"), ("y",)),
-    ]
-    graph, rng = graph_of(nodes, x=(1, size), z=(1, columns, size)), np.random.default_rng(2)
-    compiled = check(graph, rng, WRITABLE[name])
+    keys = tensor(1, columns, size, name="z").same().reshape(1, columns, stack, width)
+    compiled = exact(tensor(1, size).reshape(1, stack, 1, width) @ keys.transpose(0, 2, 3, 1), WRITABLE[name])
     (layer,) = rows_of(compiled)
     assert layer.rows.count == stack and layer.source.height * layer.source.width == columns
 
@@ -85,9 +77,7 @@ def test_a_row_for_each_of_a_stack(name, stack, width, columns, always, monkeypa
 def test_keys_that_do_not_lie_beside_each_other(always, monkeypatch):
     """Then each product of a stack has its own columns as its matrix."""
     monkeypatch.setattr("concord.compiler.lowering.tensor_products.cycles_by_columns", lambda lowering, node: -1)
-    nodes = [Node("MatMul", "product", ("x", "z"), ("y",))]
-    graph = graph_of(nodes, x=(1, 3, 1, 4), z=(1, 3, 4, 7))
-    compiled = check(graph, np.random.default_rng(3), WRITABLE["tiny"])
+    compiled = exact(tensor(1, 3, 1, 4) @ tensor(1, 3, 4, 7, name="z"), WRITABLE["tiny"])
     assert not any(layer.rows is not None and layer.out[1] == 7 for layer in compiled.lowered.layers)
 
 
@@ -115,12 +105,8 @@ def test_attention(case, causal):
 @pytest.mark.parametrize("level", [-25.0, 12.0])
 def test_scores_far_from_zero(op, level, always):
     """Lanes without a key hold zero, which must not be the maximum, nor part of the sum."""
-    nodes = [
-        Node("MatMul", "scores", ("x", "z"), ("s",)),
-        Node(op, "weights", ("s",), ("w",), {"axis": 1}),
-        Node("Dense", "same", ("w",), ("y",), {"weight": np.eye(5), "bias": np.zeros(5)}),
-    ]
-    graph, rng = graph_of(nodes, x=(6, 8), z=(8, 5)), np.random.default_rng(8)
+    scores = tensor(6, 8) @ tensor(8, 5, name="z")
+    graph, rng = network(scores.softmax(1, op).same()), np.random.default_rng(8)
     compiled = compile_graph(graph, WRITABLE["ecp5-85f"])
     x = {"x": rng.uniform(0.5, 1.5, (5, 6, 8)), "z": rng.uniform(0.8, 1.2, (5, 8, 5)) * level / 8}
     want, got = run(graph, x)["y"], emulate(compiled, x)["y"]
@@ -145,11 +131,11 @@ def test_keys_of_several_heads_are_written_once():
 
 def several_products(*shapes):
     """Products of two inputs each, ``[rows, inner] @ [inner, columns]``."""
-    nodes = [Node("MatMul", f"product{k}", (f"x{k}", f"z{k}"), (f"y{k}",)) for k in range(len(shapes))]
-    factors = {f"x{k}": (rows, inner) for k, (rows, inner, _) in enumerate(shapes)}
-    graph = graph_of(nodes, **factors, **{f"z{k}": (inner, columns) for k, (_, inner, columns) in enumerate(shapes)})
-    graph.outputs = [f"y{k}" for k in range(len(shapes))]
-    return graph
+    products = {}
+    for k, (rows, inner, columns) in enumerate(shapes):
+        factors = tensor(rows, inner, name=f"x{k}"), tensor(inner, columns, name=f"z{k}")
+        products[f"y{k}"] = factors[0].combined("MatMul", factors[1], name=f"product{k}")
+    return products
 
 
 def places(compiled):
@@ -165,9 +151,8 @@ def test_matrices_with_the_same_rows_left_zero_share_their_words(name, large, al
     config = WRITABLE[name]
     inner = [2 * config.native, 5 * config.native]
     columns = config.rows + 1 if name == "tiny" else config.rows - 1
-    compiled = check(
-        several_products((3, inner[large], columns), (3, inner[1 - large], columns)), np.random.default_rng(1), config
-    )
+    products = several_products((3, inner[large], columns), (3, inner[1 - large], columns))
+    compiled = exact(**products, config=config)
     by_words = {kind: words for kind, (_, words) in places(compiled).items()}
     tall = max(math.ceil(columns / config.rows), 1) * 5 * config.steps
     assert max(by_words.values()) >= tall
@@ -178,8 +163,7 @@ def test_matrices_with_the_same_rows_left_zero_share_their_words(name, large, al
 def test_matrices_with_other_rows_left_zero_lie_apart(name, always):
     config = WRITABLE[name]
     sizes = [config.rows - 1, config.rows, config.rows - 2, config.rows - 1]
-    graph = several_products(*((2, config.native, columns) for columns in sizes))
-    compiled = check(graph, np.random.default_rng(2), config)
+    compiled = exact(**several_products(*((2, config.native, columns) for columns in sizes)), config=config)
     spans = sorted(places(compiled).values())
     assert len(spans) >= 3
     assert all(addr + words <= after for (addr, words), (after, _) in pairwise(spans))
@@ -188,8 +172,7 @@ def test_matrices_with_other_rows_left_zero_lie_apart(name, always):
 
 def test_rows_that_no_vector_belongs_to_are_not_written(always):
     """They are zero from the start: five keys are five rows, not sixteen."""
-    graph = several_products((3, 16, 5))
-    compiled = compile_graph(graph, WRITABLE["ecp5-85f"])
+    compiled = compile_graph(network(**several_products((3, 16, 5))), WRITABLE["ecp5-85f"])
     (layer,) = (layer for layer in rows_of(compiled) if layer.name == "product0")
     assert layer.rows.count == 5
     assert written(compiled) <= 5 + 16  # and the second factor, as it is transposed
@@ -205,11 +188,8 @@ def test_the_fastest_way_is_taken():
 
 def test_rows_that_exponents_of_weights_do_not_hold_are_told():
     """Keys above the range of weights are limited, with a flag."""
-    nodes = [
-        Node("Transpose", "turn", ("z",), ("t",), {"perm": (1, 0)}),
-        Node("MatMul", "product", ("x", "t"), ("y",)),
-    ]
-    graph = graph_of(nodes, x=(12, 16), z=(12, 16))
+    x, keys = tensor(12, 16), tensor(12, 16, name="z").transpose(1, 0)
+    graph = network(x.combined("MatMul", keys, name="product"))
     compiled = compile_graph(graph, WRITABLE["ecp5-85f"])
     assert rows_of(compiled)
     values = {"x": np.ones((1, 12, 16)), "z": np.full((1, 12, 16), 500.0)}
@@ -230,14 +210,7 @@ def test_a_matrix_that_does_not_fit_is_told():
 
 def test_integers_stay_exact_between_lanes_that_hold_others():
     """Channels of another head lie in the same vectors: they do not count."""
-    parts = {"axes": (1,), "steps": (1,)}
-    nodes = [
-        Node("Slice", "first", ("x",), ("a",), parts | {"starts": (0,), "stops": (5,)}),
-        Node("Slice", "second", ("x",), ("b",), parts | {"starts": (5,), "stops": (10,)}),
-        Node("Transpose", "turn", ("b",), ("t",), {"perm": (1, 0)}),
-        Node("MatMul", "product", ("b", "t"), ("p",)),
-        Node("MatMul", "again", ("p", "a"), ("y",)),
-    ]
-    graph = graph_of(nodes, x=(20, 10))
-    compiled = check(graph, np.random.default_rng(2), WRITABLE["ecp5-85f"], limit=1)
+    x = tensor(20, 10)
+    a, b = x[:, :5], x[:, 5:]
+    compiled = exact(b @ b.transpose(1, 0) @ a, WRITABLE["ecp5-85f"], limit=1)
     assert len(rows_of(compiled)) == 3

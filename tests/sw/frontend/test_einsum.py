@@ -2,7 +2,8 @@
 
 import pytest
 
-from support.onnx_models import agrees, floats, model, node, unary
+from support.onnx_expressions import given, op
+from support.onnx_models import agrees, floats, unary
 
 SIZES = {"n": 1, "b": 2, "c": 3, "h": 2, "i": 3, "j": 4, "k": 5, "d": 4}
 
@@ -28,9 +29,9 @@ def test_diagonals(equation):
 @pytest.mark.parametrize("equation", ["nii,nij->nj", "nij,njj->ni"])
 def test_a_diagonal_in_a_product(equation):
     a, b = equation.partition("->")[0].split(",")
-    agrees(model([node("Einsum", ["x", "z"], ["y"], equation=equation)], {"x": shape(a), "z": shape(b)}))
-    agrees(model([node("Einsum", ["x", "c"], ["y"], equation=equation)], {"x": shape(a)},
-                 constants={"c": floats(*shape(b))}))  # fmt: skip
+    x = given(*shape(a))
+    agrees(op.Einsum(x, given(*shape(b), name="z"), equation=equation))
+    agrees(op.Einsum(x, floats(*shape(b)), equation=equation))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_a_diagonal_in_a_product(equation):
 )
 def test_two_operands(equation):
     a, b = equation.partition("->")[0].split(",")
-    agrees(model([node("Einsum", ["x", "z"], ["y"], equation=equation)], {"x": shape(a), "z": shape(b)}))
+    agrees(op.Einsum(given(*shape(a)), given(*shape(b), name="z"), equation=equation))
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -60,6 +61,8 @@ def test_two_operands(equation):
                                       "nij,jik->nk", "nij,jkc->nik", "nij,ij->n"])  # fmt: skip
 def test_a_constant(equation, first):
     (a, b), result = equation.partition("->")[0].split(","), equation.partition("->")[2]
-    terms, names = ([b, a], ["c", "x"]) if first else ([a, b], ["x", "c"])
-    einsum = node("Einsum", names, ["y"], equation=f"{','.join(terms)}->{result}")
-    agrees(model([einsum], {"x": shape(a)}, constants={"c": floats(*shape(b))}))
+    x, constant = given(*shape(a)), floats(*shape(b))
+    if first:
+        agrees(op.Einsum(constant, x, equation=f"{b},{a}->{result}"))
+    else:
+        agrees(op.Einsum(x, constant, equation=equation))

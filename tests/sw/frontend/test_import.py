@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.execute import run
+from support.onnx_expressions import given, model_of, op
 from support.onnx_models import agrees, disagreement, info, model, node, ops, samples
 
 RNG = np.random.default_rng(3)
@@ -14,10 +15,6 @@ RNG = np.random.default_rng(3)
 
 def floats(*shape):
     return RNG.standard_normal(shape).astype(np.float32)
-
-
-def ints(*values):
-    return np.array(values, dtype=np.int64)
 
 
 def reasons(proto, **options):
@@ -29,14 +26,10 @@ def reasons(proto, **options):
 
 
 def test_everything_is_listed_at_once():
-    nodes = [
-        node("Fancy", ["x"], ["a"], name="first", domain="com.example"),
-        node("Relu", ["a"], ["b"]),
-        node("RandomNormalLike", ["b"], ["c"], name="second"),
-        node("Conv", ["x", "x"], ["d"], name="third"),
-        node("Add", ["d", "c"], ["y"]),
-    ]
-    listed = reasons(model(nodes, {"x": [1, 1, 3, 3]}, domains=["com.example"]))
+    x = given(1, 1, 3, 3)
+    relu = op.Relu(op.Fancy(x, name="first", domain="com.example"))
+    y = op.Add(op.Conv(x, x, name="third"), op.RandomNormalLike(relu, name="second"))
+    listed = reasons(model_of(y, domains=["com.example"]))
     assert [reason.split(":")[0] for reason in listed] == [
         "Conv 'third'",
         "com.example.Fancy 'first'",
@@ -47,25 +40,16 @@ def test_everything_is_listed_at_once():
 
 
 def test_nodes_behind_an_unsupported_one_are_checked_with_inferred_shapes():
-    nodes = [
-        node("RandomNormalLike", ["x"], ["a"]),
-        node("Shape", ["a"], ["s"]),
-        node("Reshape", ["a", "s"], ["b"]),
-        node("Gather", ["b", "i"], ["c"], axis=1),
-        node("RandomNormalLike", ["c"], ["y"]),
-    ]
-    listed = reasons(model(nodes, {"x": ["n", 4]}, constants={"i": ints(0, 1, 4)}))
+    a = op.RandomNormalLike(given("n", 4))
+    c = op.Gather(op.Reshape(a, op.Shape(a)), [0, 1, 4], axis=1)
+    listed = reasons(model_of(op.RandomNormalLike(c)))
     assert [reason.split()[0] for reason in listed] == ["RandomNormalLike", "Gather", "RandomNormalLike"]
 
 
 def test_constants_of_unknown_shapes_are_no_reasons():
-    nodes = [
-        node("Fancy", ["x"], ["a"], domain="com.example"),
-        node("Shape", ["a"], ["s"]),
-        node("ConstantOfShape", ["s"], ["z"]),
-        node("Add", ["a", "z"], ["y"]),
-    ]
-    assert len(reasons(model(nodes, {"x": ["n", 4]}, domains=["com.example"]))) == 1
+    a = op.Fancy(given("n", 4), domain="com.example")
+    y = op.Add(a, op.ConstantOfShape(op.Shape(a)))
+    assert len(reasons(model_of(y, domains=["com.example"]))) == 1
 
 
 def test_what_no_output_needs_is_no_reason():
@@ -161,29 +145,18 @@ def test_other_floats(kind):
 
 def test_constants_are_folded():
     """Through chains, Shape of a computed tensor included."""
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Shape", ["r"], ["s"]),
-        node("Constant", [], ["zero"], value=numpy_helper.from_array(np.int64(0))),
-        node("Gather", ["s", "zero"], ["n"], axis=0),
-        node("Unsqueeze", ["n", "axes"], ["n1"]),
-        node("Concat", ["n1", "minus"], ["shape"], axis=0),
-        node("Reshape", ["r", "shape"], ["f"]),
-        node("Transpose", ["w"], ["wt"]),
-        node("Mul", ["wt", "half"], ["wh"]),
-        node("MatMul", ["f", "wh"], ["m"]),
-        node("ConstantOfShape", ["outs"], ["ones"], value=helper.make_tensor("v", TensorProto.FLOAT, [1], [1.0])),
-        node("Add", ["m", "ones"], ["y"]),
-    ]
-    constants = {"axes": ints(0), "minus": ints(-1), "w": floats(5, 12), "half": np.float32(0.5), "outs": ints(5)}
-    graph = agrees(model(nodes, {"x": ["N", 3, 4]}, constants=constants))
+    r = op.Relu(given("N", 3, 4))
+    n = op.Gather(op.Shape(r), op.Constant(value=numpy_helper.from_array(np.int64(0))), axis=0)
+    flat = op.Reshape(r, op.Concat(op.Unsqueeze(n, [0]), [-1], axis=0))
+    product = op.MatMul(flat, op.Mul(op.Transpose(floats(5, 12)), 0.5))
+    ones = helper.make_tensor("v", TensorProto.FLOAT, [1], [1.0])
+    graph = agrees(op.Add(product, op.ConstantOfShape([5], value=ones)))
     assert ops(graph) == ["Relu", "Reshape", "Dense"]
     assert np.array_equal(graph.nodes[-1].attrs["bias"], np.ones(5))
 
 
 def test_giant_constants_are_refused():
-    nodes = [node("ConstantOfShape", ["s"], ["c"]), node("Add", ["x", "c"], ["y"])]
-    proto = model(nodes, {"x": [1, 3]}, constants={"s": ints(1 << 20, 1 << 20)})
+    proto = model_of(op.Add(given(1, 3), op.ConstantOfShape([1 << 20, 1 << 20])))
     assert reasons(proto)[0].endswith("makes a constant of the shape [1048576, 1048576]; correct the model")
 
 
@@ -194,14 +167,10 @@ def test_random_numbers_are_no_constants():
 
 
 def test_normalisation_becomes_part_of_the_layer():
-    constants = {"w": floats(4, 3, 3, 3), "s": floats(4), "b": floats(4), "m": floats(4), "v": np.abs(floats(4)) + 0.1}
-    nodes = [
-        node("Conv", ["x", "w"], ["a"]),
-        node("BatchNormalization", ["a", "s", "b", "m", "v"], ["c"], epsilon=0.01),
-        node("Relu", ["c"], ["d"]),
-        node("BatchNormalization", ["d", "s", "b", "m", "v"], ["y"]),
-    ]
-    assert ops(agrees(model(nodes, {"x": ["N", 3, 6, 6]}, constants=constants))) == ["Conv", "Relu", "Mul", "Add"]
+    s, b, m, v = floats(4), floats(4), floats(4), np.abs(floats(4)) + 0.1
+    conv = op.Conv(given("N", 3, 6, 6), floats(4, 3, 3, 3))
+    relu = op.Relu(op.BatchNormalization(conv, s, b, m, v, epsilon=0.01))
+    assert ops(agrees(op.BatchNormalization(relu, s, b, m, v))) == ["Conv", "Relu", "Mul", "Add"]
 
 
 def test_names_survive():

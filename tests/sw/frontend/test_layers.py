@@ -7,7 +7,8 @@ from concord.frontend import UnsupportedModel, import_model
 from concord.graph.cost import macs
 from concord.graph.ops import divisors
 from concord.graph.ops.windows import AveragePoolAttributes
-from support.onnx_models import agrees, floats, ints, model, node, ops, unary
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, floats, ints, ops, unary
 
 
 def random_conv(seed):
@@ -33,19 +34,15 @@ def random_conv(seed):
 @pytest.mark.parametrize("seed", range(40))
 def test_convolution(seed):
     shape, weight, attrs = random_conv(seed)
-    constants = {"w": floats(*weight)} | ({"b": floats(weight[0])} if seed % 3 else {})
-    proto = model([node("Conv", ["x", *constants], ["y"], **attrs)], {"x": shape}, constants=constants)
-    assert ops(agrees(proto)) == ["Conv"]
+    constants = floats(*weight), floats(weight[0]) if seed % 3 else None
+    assert ops(agrees(op.Conv(given(*shape), *constants, **attrs))) == ["Conv"]
 
 
 def test_many_images_are_convolved_in_blocks(monkeypatch):
-    shape, weight, attrs = [1, 4, 9, 9], (6, 2, 3, 3), {"group": 2}
     for name in ("_PRODUCT_BLOCK", "_DEPTHWISE_BLOCK"):
         monkeypatch.setattr(f"concord.graph.ops.linear.{name}", 2 * 4 * 9 * 49)
-    for groups, weights in ((2, weight), (4, (4, 1, 3, 3))):
-        constants = {"w": floats(*weights)}
-        proto = model([node("Conv", ["x", "w"], ["y"], **attrs | {"group": groups})], {"x": shape}, constants=constants)
-        agrees(proto, {"x": floats(5, 4, 9, 9).astype(float)})
+    for group, weight in ((2, floats(6, 2, 3, 3)), (4, floats(4, 1, 3, 3))):
+        agrees(op.Conv(given(1, 4, 9, 9), weight, group=group), {"x": floats(5, 4, 9, 9).astype(float)})
 
 
 @pytest.mark.parametrize("trans_a", [0, 1])
@@ -54,21 +51,16 @@ def test_many_images_are_convolved_in_blocks(monkeypatch):
 @pytest.mark.parametrize("bias", [(), (1,), (5,), (1, 5), (4, 1), (4, 5), None])
 def test_gemm(trans_a, trans_b, data, bias):
     shapes = {"a": (3, 4) if trans_a else (4, 3), "b": (5, 3) if trans_b else (3, 5)}
-    constants = {name: floats(*shape) for name, shape in shapes.items() if name != data}
-    names = ["a", "b"]
-    if bias is not None:
-        constants["c"] = floats(*bias)
-        names.append("c")
-    gemm = node("Gemm", names, ["y"], transA=trans_a, transB=trans_b, alpha=0.5, beta=-2.0)
-    graph = agrees(model([gemm], {data: shapes[data]}, constants=constants))
+    a, b = (given(*shape) if name == data else floats(*shape) for name, shape in shapes.items())
+    c = None if bias is None else floats(*bias)
+    graph = agrees(op.Gemm(a, b, c, transA=trans_a, transB=trans_b, alpha=0.5, beta=-2.0))
     assert ops(graph).count("Dense") == 1
     if data == "a" and bias in ((), (5,), (1, 5), None) and not trans_a:
         assert ops(graph) == ["Dense"]
 
 
 def test_gemm_with_a_computed_addend():
-    gemm = node("Gemm", ["x", "w", "z"], ["y"], beta=3.0)
-    agrees(model([gemm], {"x": (1, 3), "z": (1, 4)}, constants={"w": floats(3, 4)}))
+    agrees(op.Gemm(given(1, 3), floats(3, 4), given(1, 4, name="z"), beta=3.0))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +69,7 @@ def test_gemm_with_a_computed_addend():
      ((3,), (3, 4)), ((3,), (3,))],
 )  # fmt: skip
 def test_product_with_a_constant_on_the_right(x, w):
-    agrees(model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, constants={"w": floats(*w)}))
+    agrees(op.MatMul(given(*x), floats(*w)))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +77,7 @@ def test_product_with_a_constant_on_the_right(x, w):
     [((4, 3), (3, 2)), ((4, 3), (2, 3, 5)), ((1, 4, 3), (3, 2)), ((3,), (3, 2)), ((3,), (2, 3, 5)), ((4, 3), (3,))],
 )
 def test_product_with_a_constant_on_the_left(w, x):
-    agrees(model([node("MatMul", ["w", "x"], ["y"])], {"x": x}, constants={"w": floats(*w)}))
+    agrees(op.MatMul(floats(*w), given(*x)))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +86,7 @@ def test_product_with_a_constant_on_the_left(w, x):
      ((3,), (3, 4)), ((3,), (2, 3, 4)), ((3,), (3,)), ((2, 4, 3), (3,))],
 )  # fmt: skip
 def test_product_of_two_tensors(x, z):
-    graph = agrees(model([node("MatMul", ["x", "z"], ["y"])], {"x": x, "z": z}))
+    graph = agrees(op.MatMul(given(*x), given(*z, name="z")))
     (product,) = (item for item in graph.nodes if item.op == "MatMul")
     assert macs(graph) == np.prod(graph.shapes[product.outputs[0]]) * 3
 
@@ -104,12 +96,13 @@ def test_product_of_two_tensors(x, z):
 @pytest.mark.parametrize("bias", [True, False])
 def test_gemm_of_two_tensors(trans_a, trans_b, bias):
     shapes = {"a": (3, 4) if trans_a else (4, 3), "b": (5, 3) if trans_b else (3, 5)} | ({"c": (5,)} if bias else {})
-    agrees(model([node("Gemm", [*shapes], ["y"], transA=trans_a, transB=trans_b, alpha=0.5, beta=-2.0)], shapes))
+    operands = (given(*shape, name=name) for name, shape in shapes.items())
+    agrees(op.Gemm(*operands, transA=trans_a, transB=trans_b, alpha=0.5, beta=-2.0))
 
 
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("name", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("seed", range(24))
-def test_pooling(op, seed):
+def test_pooling(name, seed):
     rng = np.random.default_rng(seed)
     rank = 1 + seed % 2
     kernel = rng.integers(2, 4, rank).tolist()
@@ -120,15 +113,15 @@ def test_pooling(op, seed):
     else:
         attrs["pads"] = [int(rng.integers(0, kernel[k % rank])) for k in range(2 * rank)]
         attrs["dilations"] = rng.integers(1, 3, rank).tolist()
-    if op == "AveragePool":
+    if name == "AveragePool":
         attrs["count_include_pad"] = int(seed % 5 < 2)
     shape = (1, 2, *rng.integers(5, 10, rank).tolist())
-    assert ops(agrees(unary(op, opset=19, shape=shape, **attrs))) == [op]
+    assert ops(agrees(unary(name, opset=19, shape=shape, **attrs))) == [name]
 
 
-@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+@pytest.mark.parametrize("name", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("seed", range(24))
-def test_pooling_of_volumes(op, seed):
+def test_pooling_of_volumes(name, seed):
     """Three spatial axes: windows of planes, then products along the first axis."""
     rng = np.random.default_rng(seed)
     kernel = rng.integers(1, 4, 3).tolist()
@@ -137,20 +130,20 @@ def test_pooling_of_volumes(op, seed):
         "dilations": rng.integers(1, 3, 3).tolist(),
         "pads": [int(rng.integers(0, kernel[k % 3])) for k in range(6)],
     }
-    if op == "AveragePool":
+    if name == "AveragePool":
         attrs["count_include_pad"] = int(seed % 5 < 2)
-    graph = agrees(unary(op, opset=19, shape=(1 + seed % 2, 2, *rng.integers(5, 8, 3).tolist()), **attrs))
-    assert op in ops(graph) and "Conv" in ops(graph)
+    graph = agrees(unary(name, opset=19, shape=(1 + seed % 2, 2, *rng.integers(5, 8, 3).tolist()), **attrs))
+    assert name in ops(graph) and "Conv" in ops(graph)
 
 
-@pytest.mark.parametrize("op", ["Conv", "MaxPool", "AveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("name", ["Conv", "MaxPool", "AveragePool", "GlobalMaxPool"])
 @pytest.mark.parametrize("rank", [1, 2])
-def test_a_fixed_batch_is_groups_of_channels(op, rank):
+def test_a_fixed_batch_is_groups_of_channels(name, rank):
     spatial = (7, 6)[:rank]
-    constants = {"w": floats(4, 2, *(3,) * rank), "b": floats(4)} if op == "Conv" else {}
-    attrs = {"Conv": {"group": 2, "pads": [1, 0] * rank}, "GlobalMaxPool": {}}.get(op, {"kernel_shape": [2] * rank})
-    graph = agrees(unary(op, 19, (3, 4, *spatial), constants, **attrs))
-    assert ops(graph) == ["Reshape", op.removeprefix("Global"), "Reshape"]
+    constants = {"w": floats(4, 2, *(3,) * rank), "b": floats(4)} if name == "Conv" else {}
+    attrs = {"Conv": {"group": 2, "pads": [1, 0] * rank}, "GlobalMaxPool": {}}.get(name, {"kernel_shape": [2] * rank})
+    graph = agrees(unary(name, 19, (3, 4, *spatial), constants, **attrs))
+    assert ops(graph) == ["Reshape", name.removeprefix("Global"), "Reshape"]
 
 
 def test_averages_divide_by_what_counts():
@@ -161,19 +154,19 @@ def test_averages_divide_by_what_counts():
         assert divisors(graph.nodes[0].attributes(AveragePoolAttributes), [6]).tolist() == want
 
 
-@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
-def test_global_pooling(op):
-    assert ops(agrees(unary(op, shape=(1, 3, 4, 5)))) == ["ReduceMean" if op == "GlobalAveragePool" else "MaxPool"]
+@pytest.mark.parametrize("name", ["GlobalAveragePool", "GlobalMaxPool"])
+def test_global_pooling(name):
+    assert ops(agrees(unary(name, shape=(1, 3, 4, 5)))) == ["ReduceMean" if name == "GlobalAveragePool" else "MaxPool"]
 
 
-@pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum", "ReduceMax"])
+@pytest.mark.parametrize("name", ["ReduceMean", "ReduceSum", "ReduceMax"])
 @pytest.mark.parametrize("opset", [11, 18])
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("axes", [(1,), (-1, 1), None])
-def test_reductions(op, opset, keepdims, axes):
+def test_reductions(name, opset, keepdims, axes):
     attrs = {"keepdims": keepdims} | ({"axes": axes} if axes and opset < 18 else {})
-    graph = agrees(unary(op, opset, constants={"axes": ints(*axes)} if axes and opset == 18 else None, **attrs))
-    assert op in ops(graph)
+    graph = agrees(unary(name, opset, constants={"axes": ints(*axes)} if axes and opset == 18 else None, **attrs))
+    assert name in ops(graph)
 
 
 def test_mean_over_no_axes_is_the_input():
@@ -189,27 +182,23 @@ def test_normalisation_of_channels(shape):
 @pytest.mark.parametrize("shape", [(1, 6), (1, 6, 5), (1, 6, 3, 4)])
 @pytest.mark.parametrize("groups", [1, 2, 6])
 def test_group_normalization(shape, groups):
-    constants = {"s": np.linspace(0.5, 1.5, 6).astype(np.float32), "b": np.linspace(-1, 1, 6).astype(np.float32)}
-    nodes = [node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=groups, epsilon=0.1)]
-    assert "Normalise" in ops(agrees(model(nodes, {"x": shape}, constants=constants, opset=21)))
+    scale, bias = np.linspace(0.5, 1.5, 6), np.linspace(-1, 1, 6)
+    normal = op.GroupNormalization(given(*shape), scale, bias, num_groups=groups, epsilon=0.1)
+    assert "Normalise" in ops(agrees(model_of(normal, opset=21)))
 
 
 def test_groups_that_channels_are_no_multiple_of():
-    constants = {"s": np.ones(6, np.float32), "b": np.ones(6, np.float32)}
-    nodes = [node("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=4)]
+    normal = op.GroupNormalization(given(1, 6, 5), np.ones(6), np.ones(6), num_groups=4)
     with pytest.raises(UnsupportedModel, match="channels must be a multiple of num_groups 4, not 6"):
-        import_model(model(nodes, {"x": (1, 6, 5)}, constants=constants, opset=21))
+        import_model(model_of(normal, opset=21))
 
 
 def test_normalisation_of_a_layer():
     constants = {"s": floats(3, 5), "b": floats(3, 5)}
     agrees(unary("LayerNormalization", constants=constants, axis=1, epsilon=0.1))
     agrees(unary("LayerNormalization", constants={"s": floats(5)}))
-    outputs = ["y", "mean", "root"]
-    proto = model(
-        [node("LayerNormalization", ["x", "s"], outputs, axis=1)], {"x": (1, 3, 5)}, outputs, {"s": floats(3, 5)}
-    )
-    agrees(proto)
+    y, mean, root = op.LayerNormalization(given(1, 3, 5), floats(3, 5), axis=1, outputs=3)
+    agrees(model_of(y=y, mean=mean, root=root))
 
 
 @pytest.mark.parametrize("images", [1, 2])
@@ -222,37 +211,36 @@ def test_normalisation_of_a_layer():
     ],
 )
 def test_convolutions_of_volumes(weight, attrs, images):
-    constants = {"w": floats(*weight), "b": floats(weight[0])}
-    agrees(model([node("Conv", ["x", "w", "b"], ["y"], **attrs)], {"x": (images, 2, 6, 5, 7)}, constants=constants))
+    agrees(op.Conv(given(images, 2, 6, 5, 7), floats(*weight), floats(weight[0]), **attrs))
 
 
 def test_convolutions_of_volumes_that_do_not_fit():
     for shape, group, message in (((4, 3, 2, 2, 2), 1, "must go with 2 channels in 1 groups"),
                                   ((4, 2, 7, 2, 2), 1, "must fit into the padded input")):  # fmt: skip
-        item = node("Conv", ["x", "w"], ["y"], group=group)
         with pytest.raises(UnsupportedModel, match=message):
-            import_model(model([item], {"x": (1, 2, 6, 5, 7)}, constants={"w": floats(*shape)}))
+            import_model(model_of(op.Conv(given(1, 2, 6, 5, 7), floats(*shape), group=group)))
 
 
 @pytest.mark.parametrize("p", [1, 2])
 def test_norms_of_windows(p):
-    for item in (
-        node("LpPool", ["x"], ["y"], p=p, kernel_shape=[2, 3], strides=[2, 1], pads=[1, 0, 0, 1]),
-        node("LpPool", ["x"], ["y"], p=p, kernel_shape=[3, 3], auto_pad="SAME_UPPER"),
-        node("GlobalLpPool", ["x"], ["y"], p=p),
+    x = given(1, 2, 6, 5)
+    for norm in (
+        op.LpPool(x, p=p, kernel_shape=[2, 3], strides=[2, 1], pads=[1, 0, 0, 1]),
+        op.LpPool(x, p=p, kernel_shape=[3, 3], auto_pad="SAME_UPPER"),
+        op.GlobalLpPool(x, p=p),
     ):
-        agrees(model([item], {"x": (1, 2, 6, 5)}, opset=18))
+        agrees(model_of(norm, opset=18))
     with pytest.raises(UnsupportedModel, match="p must be 1 or 2, not 3: other powers in a window span more than"):
-        import_model(model([node("GlobalLpPool", ["x"], ["y"], p=3)], {"x": (1, 2, 6, 5)}))
+        import_model(model_of(op.GlobalLpPool(x, p=3)))
 
 
 @pytest.mark.parametrize("beta", [0.5, 0.75, 1.0])
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_local_response(beta, size):
-    item = node("LRN", ["x"], ["y"], size=size, alpha=0.5, beta=beta, bias=1.5)
-    agrees(model([item], {"x": (1, 5, 3, 2)}))
+    x = given(1, 5, 3, 2)
+    agrees(op.LRN(x, size=size, alpha=0.5, beta=beta, bias=1.5))
     with pytest.raises(UnsupportedModel, match=r"beta must be 0.5, 0.75 or 1, not 0.6"):
-        import_model(model([node("LRN", ["x"], ["y"], size=size, beta=0.6)], {"x": (1, 5, 3, 2)}))
+        import_model(model_of(op.LRN(x, size=size, beta=0.6)))
 
 
 @pytest.mark.parametrize("shape, constant", [
@@ -264,16 +252,15 @@ def test_constants_that_differ_over_the_batch(shape, constant, left):
     """A product for each matrix of the constant, on either side."""
     if left:
         constant = (*constant[:-2], constant[-1], shape[-2])
-    nodes = [node("MatMul", ["w", "x"] if left else ["x", "w"], ["y"])]
-    agrees(model(nodes, {"x": shape}, constants={"w": floats(*constant)}))
+    x, weight = given(*shape), floats(*constant)
+    agrees(op.MatMul(weight, x) if left else op.MatMul(x, weight))
 
 
 @pytest.mark.parametrize("equation", ["nij,njk->nik", "nji,njk->nik", "nij,nkj->kni"])
 def test_sums_of_a_constant_that_differs_over_the_batch(equation):
     constant = (2, 4, 5) if "njk" in equation else (2, 5, 4)
     shape = (2, 4, 3) if "nji" in equation else (2, 3, 4)
-    for order in (["x", "w"], ["w", "x"]):
-        left, right = equation.split("->")
-        terms = left.split(",") if order[0] == "x" else left.split(",")[::-1]
-        nodes = [node("Einsum", order, ["y"], equation=f"{','.join(terms)}->{right}")]
-        agrees(model(nodes, {"x": shape}, constants={"w": floats(*constant)}))
+    (left, right), x, weight = equation.split("->"), given(*shape), floats(*constant)
+    first, second = left.split(",")
+    agrees(op.Einsum(x, weight, equation=equation))
+    agrees(op.Einsum(weight, x, equation=f"{second},{first}->{right}"))

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from support.onnx_models import agrees, floats, ints, model, node, ops, unary
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, floats, ints, ops, unary
 
 RESHAPES = [
     ("Reshape", {"shape": ints(1, -1)}, {}), ("Reshape", {"shape": ints(0, 2, 0, -1)}, {}),
@@ -14,14 +15,14 @@ RESHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "constants", "attrs"), RESHAPES)
-def test_reshape(op, constants, attrs):
-    assert ops(agrees(unary(op, shape=(1, 4, 3, 1), constants=constants, **attrs))) == ["Reshape"]
+@pytest.mark.parametrize(("name", "constants", "attrs"), RESHAPES)
+def test_reshape(name, constants, attrs):
+    assert ops(agrees(unary(name, shape=(1, 4, 3, 1), constants=constants, **attrs))) == ["Reshape"]
 
 
-@pytest.mark.parametrize("op", ["Squeeze", "Unsqueeze"])
-def test_axes_were_attributes(op):
-    assert ops(agrees(unary(op, 11, shape=(1, 4, 1, 3), axes=[2]))) == ["Reshape"]
+@pytest.mark.parametrize("name", ["Squeeze", "Unsqueeze"])
+def test_axes_were_attributes(name):
+    assert ops(agrees(unary(name, 11, shape=(1, 4, 1, 3), axes=[2]))) == ["Reshape"]
 
 
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (3, 2, 1, 0), None])
@@ -31,8 +32,8 @@ def test_transpose(perm):
 
 @pytest.mark.parametrize("axis", [1, -1])
 def test_concat(axis):
-    proto = model([node("Concat", ["x", "z", "x"], ["y"], axis=axis)], {"x": (1, 3, 3), "z": (1, 3, 3)})
-    assert ops(agrees(proto)) == ["Concat"]
+    x = given(1, 3, 3)
+    assert ops(agrees(op.Concat(x, given(1, 3, 3, name="z"), x, axis=axis))) == ["Concat"]
 
 
 SLICES = [
@@ -55,15 +56,12 @@ def test_slice(starts, ends, axes, steps):
 
 @pytest.mark.parametrize("case", ["attribute", "input", "even", "outputs"])
 def test_split(case):
-    names, shape = ["a", "b", "c"], (1, 2, 7)
-    constants = {"split": ints(1, 2, 4)} if case == "input" else {}
+    constants = [[1, 2, 4]] if case == "input" else []
     attrs = {"attribute": {"split": [1, 2, 4]}, "outputs": {"num_outputs": 3}}.get(case, {})
-    shape = (1, 2, 6) if case == "even" else shape
     opset = {"attribute": 11, "outputs": 18}.get(case, 13)
-    split = node("Split", ["x", *constants], names, axis=-1, **attrs)
-    assert ops(agrees(model([split], {"x": shape}, names, constants, opset=opset))) == ["Slice"] * 3
-    part = model([split, node("Relu", ["b"], ["y"])], {"x": shape}, ["y"], constants, opset=opset)
-    assert ops(agrees(part)) == ["Slice", "Relu"]
+    a, b, c = op.Split(given(1, 2, 6 if case == "even" else 7), *constants, axis=-1, outputs=3, **attrs)
+    assert ops(agrees(model_of(a=a, b=b, c=c, opset=opset))) == ["Slice"] * 3
+    assert ops(agrees(model_of(op.Relu(b), opset=opset))) == ["Slice", "Relu"]
 
 
 @pytest.mark.parametrize(
@@ -104,26 +102,17 @@ def test_negative_pads_cut():
 
 
 def test_what_changes_nothing_disappears():
-    nodes = [
-        node("Identity", ["x"], ["a"]),
-        node("Dropout", ["a"], ["b"]),
-        node("Cast", ["b"], ["c"], to=11),
-        node("Cast", ["c"], ["d"], to=1),
-        node("Reshape", ["d", "shape"], ["e"]),
-        node("Transpose", ["e"], ["f"], perm=[0, 1, 2]),
-        node("Relu", ["f"], ["g"]),
-        node("Identity", ["g"], ["y"]),
-    ]
-    graph = agrees(model(nodes, {"x": (1, 3, 5)}, constants={"shape": ints(1, 3, 5)}))
+    x = op.Dropout(op.Identity(given(1, 3, 5)))
+    x = op.Reshape(op.Cast(op.Cast(x, to=11), to=1), [1, 3, 5])
+    graph = agrees(op.Identity(op.Relu(op.Transpose(x, perm=[0, 1, 2]))))
     assert [(n.op, n.inputs, n.outputs) for n in graph.nodes] == [("Relu", ("x",), ("y",))]
 
 
 @pytest.mark.parametrize("axis", [1, 2, -1])
 @pytest.mark.parametrize("names", ["cx", "xc", "xcz", "cxzc", "xccz", "cxczc"])
 def test_concatenation_with_constants(names, axis):
-    constants = {"c": floats(1, 3, 3)}
-    inputs = {name: (1, 3, 3) for name in names if name != "c"}
-    graph = agrees(model([node("Concat", [*names], ["y"], axis=axis)], inputs, constants=constants))
+    operands = {"x": given(1, 3, 3), "z": given(1, 3, 3, name="z"), "c": floats(1, 3, 3)}
+    graph = agrees(op.Concat(*(operands[name] for name in names), axis=axis))
     assert ops(graph)[-1] == "Add"
 
 

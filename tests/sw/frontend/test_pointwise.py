@@ -8,9 +8,11 @@ import pytest
 import concord
 from concord.frontend import UnsupportedModel, import_model
 from concord.functions import by_onnx_name
-from support.onnx_models import agrees, floats, model, node, ops, unary
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, floats, ops, unary
 
 RNG = np.random.default_rng(7)
+X = given(1, 3, 5)
 
 
 FUNCTIONS = [
@@ -20,10 +22,10 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("op", "attrs"), FUNCTIONS)
-def test_function(op, attrs):
-    record = by_onnx_name().get(op)
-    proto = unary(op, opset=18, **attrs)
+@pytest.mark.parametrize(("name", "attrs"), FUNCTIONS)
+def test_function(name, attrs):
+    record = by_onnx_name().get(name)
+    proto = unary(name, opset=18, **attrs)
     positive = record is not None and record.constant_below_zero
     agrees(proto, {"x": np.random.default_rng(1).uniform(0.1, 9, (3, 3, 5))} if positive else None)
 
@@ -33,21 +35,17 @@ def test_gelu(attrs):
     assert ops(agrees(unary("Gelu", opset=20, **attrs))) == ["Function"]
 
 
-def written_out(order, factor=0.5, root=2**0.5, more=()):
-    """A Gelu as exporters write it: ``a`` is 1 + erf(x / sqrt(2))."""
-    products = {
-        "x, then half": [("x", "a", "b"), ("b", "half", "y")],
-        "half, then x": [("a", "half", "b"), ("b", "x", "y")],
-        "half of x first": [("x", "half", "b"), ("a", "b", "y")],
-        "x twice": [("x", "a", "b"), ("b", "x", "y")],
-        "half twice": [("a", "half", "b"), ("x", "half", "h"), ("b", "h", "y")],
-    }[order]
-    nodes = [node("Div", ["x", "root"], ["d"]), node("Erf", ["d"], ["e"]), node("Add", ["e", "one"], ["a"])]
-    nodes += [node("Mul", [a, b], [c]) for a, b, c in products]
-    constants = {"root": np.float32(root), "one": np.float32(1), "half": np.float32(factor)}
-    return model(
-        [*nodes, *more], {"x": (1, 3, 5)}, outputs=("y", *(one.output[0] for one in more)), constants=constants
-    )
+def written_out(order="x, then half", factor=0.5, root=2**0.5, read=False):
+    """A Gelu as exporters write it: ``a`` is 1 + erf(x / sqrt(2)), which others may read."""
+    a = op.Add(op.Erf(op.Div(X, root)), 1.0)
+    y = {
+        "x, then half": lambda: op.Mul(op.Mul(X, a), factor),
+        "half, then x": lambda: op.Mul(op.Mul(a, factor), X),
+        "half of x first": lambda: op.Mul(a, op.Mul(X, factor)),
+        "x twice": lambda: op.Mul(op.Mul(X, a), X),
+        "half twice": lambda: op.Mul(op.Mul(a, factor), op.Mul(X, factor)),
+    }[order]()
+    return model_of(y=y, **({"z": op.Neg(a)} if read else {}))
 
 
 @pytest.mark.parametrize("order", ["x, then half", "half, then x", "half of x first"])
@@ -57,25 +55,17 @@ def test_a_gelu_that_is_written_out(order):
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"order": "x twice"},
-        {"order": "half twice"},
-        {"factor": 0.4},
-        {"root": 1.5},
-        {"more": [node("Neg", ["a"], ["z"])]},
-    ],
-    ids=["another product", "halved twice", "another factor", "another root", "read by others"],
+    "other", [{"order": "x twice"}, {"order": "half twice"}, {"factor": 0.4}, {"root": 1.5}, {"read": True}], ids=str
 )
 def test_what_is_no_gelu(other):
-    graph = agrees(written_out(**({"order": "x, then half"} | other)))
+    graph = agrees(written_out(**other))
     assert not any(("gelu", {}) in item.attrs.get("functions", ()) for item in graph.nodes)
 
 
-@pytest.mark.parametrize("op", ["Sqrt", "Log", "Reciprocal"])
-def test_function_of_positive_numbers(op):
+@pytest.mark.parametrize("name", ["Sqrt", "Log", "Reciprocal"])
+def test_function_of_positive_numbers(name):
     x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
-    assert ops(agrees(unary(op), x)) == ["Function"]
+    assert ops(agrees(unary(name), x)) == ["Function"]
 
 
 @pytest.mark.parametrize("slope", [(), (1,), (3, 1)])
@@ -84,18 +74,17 @@ def test_prelu(slope):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "op"), [((0, 6), "Clip"), ((-0.5, None), "Clip"), ((None, 0.5), "Clip"), ((0, None), "Relu")]
+    ("bounds", "kind"), [((0, 6), "Clip"), ((-0.5, None), "Clip"), ((None, 0.5), "Clip"), ((0, None), "Relu")]
 )
 @pytest.mark.parametrize("opset", [8, 13])
-def test_clip(bounds, op, opset):
-    given = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if value is not None}
+def test_clip(bounds, kind, opset):
     if opset == 8:
-        proto = unary("Clip", 8, **{name: float(value) for name, value in given.items()})
+        proto = unary(
+            "Clip", 8, **{name: float(x) for name, x in zip(("min", "max"), bounds, strict=True) if x is not None}
+        )
     else:
-        names = [name if name in given else "" for name in ("min", "max")]
-        constants = {name: np.float32(value) for name, value in given.items()}
-        proto = model([node("Clip", ["x", *names], ["y"])], {"x": (1, 3, 5)}, constants=constants, opset=13)
-    assert ops(agrees(proto)) == [op]
+        proto = model_of(op.Clip(X, *(None if x is None else float(x) for x in bounds)), opset=13)
+    assert ops(agrees(proto)) == [kind]
 
 
 def test_infinite_limits_are_none():
@@ -103,30 +92,31 @@ def test_infinite_limits_are_none():
     assert ops(agrees(unary("Clip", constants=constants))) == ["Reshape"]
 
 
-@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize("name", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 1), (1, 3, 5), (2, 1, 3, 5)])
 @pytest.mark.parametrize("first", [True, False])
-def test_arithmetic_with_a_constant(op, shape, first):
-    names = ["c", "x"] if first else ["x", "c"]
-    proto = model([node(op, names, ["y"])], {"x": (1, 3, 5)}, constants={"c": floats(*shape)})
-    assert ops(agrees(proto)) == (["Function", "Mul"] if op == "Div" and first else ["Mul"] if op == "Div" else [op])
+def test_arithmetic_with_a_constant(name, shape, first):
+    constant = floats(*shape)
+    y = getattr(op, name)(*((constant, X) if first else (X, constant)))
+    assert ops(agrees(y)) == {"Div": ["Function", "Mul"] if first else ["Mul"]}.get(name, [name])
 
 
-@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+@pytest.mark.parametrize("name", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
 @pytest.mark.parametrize("shape", [(5,), (3, 1), (2, 1, 1, 5)])
-def test_arithmetic_of_two_tensors(op, shape):
-    proto = model([node(op, ["x", "z"], ["y"])], {"x": (1, 3, 5), "z": shape})
-    agrees(proto, {"x": RNG.standard_normal((4, 3, 5)), "z": 1 + RNG.random((4, *shape[shape[0] == 1 :]))})
+def test_arithmetic_of_two_tensors(name, shape):
+    x = {"x": RNG.standard_normal((4, 3, 5)), "z": 1 + RNG.random((4, *shape[shape[0] == 1 :]))}
+    agrees(getattr(op, name)(X, given(*shape, name="z")), x)
 
 
-@pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min"])
-def test_several_operands(op):
-    agrees(model([node(op, ["x", "c", "z"], ["y"])], {"x": (1, 3), "z": (2, 3)}, constants={"c": floats(3)}))
-    agrees(model([node(op, ["x"], ["y"])], {"x": (1, 3)}))
+@pytest.mark.parametrize("name", ["Sum", "Mean", "Max", "Min"])
+def test_several_operands(name):
+    x = given(1, 3)
+    agrees(getattr(op, name)(x, floats(3), given(2, 3, name="z")))
+    agrees(getattr(op, name)(x))
 
 
 @pytest.mark.parametrize(
-    ("exponent", "op"),
+    ("exponent", "kinds"),
     [
         (1, ["Reshape"]), (2, ["Mul"]), (3, ["Mul", "Mul"]), (0.5, ["Function"]), (-1, ["Function"]),
         ([[0.5], [0.5], [0.5]], ["Function"]),
@@ -134,9 +124,9 @@ def test_several_operands(op):
         ([[1], [2], [2]], ["Mul", "Add", "Mul"]),
     ],
 )  # fmt: skip
-def test_power(exponent, op):
+def test_power(exponent, kinds):
     x = {"x": np.abs(RNG.standard_normal((4, 3, 5))) + 0.1}
-    assert ops(agrees(unary("Pow", constants={"e": np.float32(exponent)}), x)) == op
+    assert ops(agrees(unary("Pow", constants={"e": np.float32(exponent)}), x)) == kinds
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5])
@@ -151,16 +141,16 @@ def test_dropout_that_drops_nothing(ratio):
 
 @pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("axis", [None, 1, 2, -1])
-@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
-def test_softmax(op, opset, axis):
-    agrees(unary(op, opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})))
+@pytest.mark.parametrize("name", ["Softmax", "LogSoftmax"])
+def test_softmax(name, opset, axis):
+    agrees(unary(name, opset, shape=(1, 3, 4), **({} if axis is None else {"axis": axis})))
 
 
 @pytest.mark.parametrize(
-    ("op", "nodes"), [("Sub", ["Mul"]), ("Max", ["Reshape"]), ("Min", ["Reshape"]), ("Add", ["Add"])]
+    ("name", "nodes"), [("Sub", ["Mul"]), ("Max", ["Reshape"]), ("Min", ["Reshape"]), ("Add", ["Add"])]
 )
-def test_a_tensor_and_itself(op, nodes):
-    assert ops(agrees(model([node(op, ["x", "x"], ["y"])], {"x": (1, 3, 4)}))) in (nodes, [])
+def test_a_tensor_and_itself(name, nodes):
+    assert ops(agrees(getattr(op, name)(X, X))) in (nodes, [])
 
 
 MASK = np.arange(12).reshape(1, 3, 4) % 5 < 2
@@ -168,16 +158,16 @@ MASK = np.arange(12).reshape(1, 3, 4) % 5 < 2
 
 @pytest.mark.parametrize("names", ["xc", "cx", "xz"])
 def test_a_constant_mask_chooses(names):
-    constants = {"m": MASK} | ({"c": floats(1, 3, 4)} if "c" in names else {})
-    inputs = {name: (1, 3, 4) for name in names if name != "c"}
-    agrees(model([node("Where", ["m", *names], ["y"])], inputs, constants=constants))
+    x, z = (given(1, 3, 4, name=name) for name in "xz")
+    operands = {"x": x, "z": z, "c": floats(1, 3, 4)}
+    agrees(op.Where(MASK, *(operands[name] for name in names)))
 
 
 @pytest.mark.parametrize("constant", [np.zeros((4, 3)), np.ones((4, 3)), np.zeros((2, 1, 3)), np.zeros(3)])
-@pytest.mark.parametrize("names", ["xc", "cx"])
-def test_what_a_mask_chooses_from_is_broadcast(names, constant):
-    constants = {"m": np.array([[True, False, True]]), "c": constant.astype(np.float32)}
-    agrees(model([node("Where", ["m", *names], ["y"])], {"x": (1, 3)}, constants=constants))
+@pytest.mark.parametrize("first", [True, False])
+def test_what_a_mask_chooses_from_is_broadcast(first, constant):
+    x, mask = given(1, 3), np.array([[True, False, True]])
+    agrees(op.Where(mask, constant, x) if first else op.Where(mask, x, constant))
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (2, 1, 3), (3,)])
@@ -212,9 +202,10 @@ def test_other_powers(exponent):
 def test_computed_powers():
     rng = np.random.default_rng(1)
     x = {"x": rng.uniform(0.1, 4, (4, 3, 5)), "e": rng.uniform(-2, 2, (4, 5))}
-    agrees(model([node("Pow", ["x", "e"], ["y"])], {"x": (1, 3, 5), "e": (1, 5)}), x)
+    power = op.Pow(X, given(1, 5, name="e"))
+    agrees(power, x)
     x = {"x": np.zeros((1, 3, 5)), "e": rng.uniform(0.5, 2, (1, 5))}
-    agrees(model([node("Pow", ["x", "e"], ["y"])], {"x": (1, 3, 5), "e": (1, 5)}), x)
+    agrees(power, x)
 
 
 @pytest.mark.parametrize(("base", "exponent"), [(-0.5, 2.0), (-(2.0**-24), 0.5), (0.0, 0.0), (0.0, -0.5)])
@@ -222,7 +213,7 @@ def test_powers_that_are_none_raise_a_flag(base, exponent):
     """Negative numbers, also the least, and zero to what is not positive; other results stay as they are."""
     rng = np.random.default_rng(2)
     many = {"x": rng.uniform(0.25, 4, (40, 8)), "e": rng.uniform(-1, 2, (40, 8))}
-    proto = model([node("Pow", ["x", "e"], ["y"])], {"x": (1, 8), "e": (1, 8)})
+    proto = model_of(op.Pow(given(1, 8), given(1, 8, name="e")))
     net = concord.compile(proto, preset="ecp5-85f", calibrate=many, quick=True)
     x = {name: values[:1].copy() for name, values in many.items()}
     with warnings.catch_warnings():
@@ -245,6 +236,6 @@ def test_hardmax(opset, axis):
 
 
 def test_powers_of_a_constant():
-    agrees(model([node("Pow", ["b", "x"], ["y"])], {"x": (1, 3, 5)}, constants={"b": np.float32(2)}))
+    agrees(op.Pow(2.0, X))
     with pytest.raises(UnsupportedModel, match="base must be positive, not -2"):
-        import_model(model([node("Pow", ["b", "x"], ["y"])], {"x": (1, 3, 5)}, constants={"b": np.float32(-2)}))
+        import_model(model_of(op.Pow(-2.0, X)))

@@ -6,39 +6,34 @@ from onnx.reference import ReferenceEvaluator
 
 from concord.frontend import import_model
 from concord.graph.execute import run
-from support.onnx_models import agrees, ints, model, node, unary
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, unary
 
 REDUCTIONS = ("ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd")
 
 
-@pytest.mark.parametrize("op", REDUCTIONS)
+@pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("axes", [[1], [2], [-1], [1, 2], [1, 3], [1, 2, 3]])
 @pytest.mark.parametrize("keepdims", [0, 1])
-def test_reductions(op, axes, keepdims):
-    agrees(unary(op, shape=(1, 2, 3, 4), axes=axes, keepdims=keepdims))
+def test_reductions(name, axes, keepdims):
+    agrees(unary(name, shape=(1, 2, 3, 4), axes=axes, keepdims=keepdims))
 
 
-@pytest.mark.parametrize("op", ["ReduceMin", "ReduceProd", "ReduceLogSumExp"])
-def test_axes_that_are_left_out_are_all(op):
-    agrees(unary(op, shape=(1, 2, 3), keepdims=0))
-    agrees(unary(op, shape=(1, 2, 3)))
+@pytest.mark.parametrize("name", ["ReduceMin", "ReduceProd", "ReduceLogSumExp"])
+def test_axes_that_are_left_out_are_all(name):
+    agrees(unary(name, shape=(1, 2, 3), keepdims=0))
+    agrees(unary(name, shape=(1, 2, 3)))
 
 
-@pytest.mark.parametrize("op", REDUCTIONS)
-def test_axes_that_are_an_input(op):
-    proto = model([node(op, ["x", "a"], ["y"])], {"x": (1, 3, 4)}, constants={"a": ints(2)}, opset=18)
-    agrees(proto)
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_axes_that_are_an_input(name):
+    agrees(model_of(getattr(op, name)(given(1, 3, 4), [2]), opset=18))
 
 
-@pytest.mark.parametrize("op", ["ReduceMin", "ReduceProd", "ReduceLogSumExp", "ReduceMax"])
-def test_no_axes_and_nothing_to_do(op):
-    proto = model(
-        [node(op, ["x", "a"], ["y"], noop_with_empty_axes=1)],
-        {"x": (1, 3, 4)},
-        constants={"a": np.zeros(0, np.int64)},
-        opset=18,
-    )
-    agrees(proto)
+@pytest.mark.parametrize("name", ["ReduceMin", "ReduceProd", "ReduceLogSumExp", "ReduceMax"])
+def test_no_axes_and_nothing_to_do(name):
+    nothing = np.zeros(0, np.int64)
+    agrees(model_of(getattr(op, name)(given(1, 3, 4), nothing, noop_with_empty_axes=1), opset=18))
 
 
 def test_logarithm_of_a_sum():
@@ -54,8 +49,7 @@ def test_exponentials_do_not_overflow():
 @pytest.mark.parametrize(("shape", "axis"), [((1, 6), 1), ((1, 3, 5), 2), ((1, 3, 5), 1), ((1, 2, 3, 4), -2)])
 @pytest.mark.parametrize("attrs", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
 def test_running_sum(shape, axis, attrs):
-    constants = {"a": np.int64(axis)}
-    agrees(model([node("CumSum", ["x", "a"], ["y"], **attrs)], {"x": shape}, constants=constants))
+    agrees(op.CumSum(given(*shape), axis, **attrs))
 
 
 @pytest.mark.parametrize("p", [1, 2])
@@ -68,8 +62,7 @@ def test_norms_of_one(p, axis):
 @pytest.mark.parametrize("attrs", [{}, {"exclusive": 1}, {"reverse": 1}, {"exclusive": 1, "reverse": 1}])
 def test_running_products(axis, attrs):
     """Against ONNX's reference: onnxruntime has none."""
-    proto = model([node("CumProd", ["x", "a"], ["y"], **attrs)], {"x": (1, 3, 4)},
-                  constants={"a": np.int64(axis)}, opset=26)  # fmt: skip
+    proto = model_of(op.CumProd(given(1, 3, 4), axis, **attrs), opset=26)
     x = np.random.default_rng(1).normal(size=(3, 3, 4))
     want = [ReferenceEvaluator(proto).run(None, {"x": x[k : k + 1].astype("f")})[0] for k in range(3)]
     (got,) = run(import_model(proto), {"x": x}).values()
@@ -78,4 +71,4 @@ def test_running_products(axis, attrs):
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_determinants(rows):
-    agrees(model([node("Det", ["x"], ["y"])], {"x": (1, 2, rows, rows)}), tolerance=1e-4)
+    agrees(op.Det(given(1, 2, rows, rows)), tolerance=1e-4)

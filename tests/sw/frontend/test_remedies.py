@@ -17,10 +17,6 @@ def floats(*shape):
     return RNG.normal(0, 0.3, shape).astype(np.float32)
 
 
-def ints(*values):
-    return np.array(values, np.int64)
-
-
 def works(proto):
     """It compiles, and results differ by no more than 8 bits leave."""
     net = concord.compile(proto)

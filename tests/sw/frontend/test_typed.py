@@ -12,7 +12,8 @@ from concord.frontend.typed import DOMAIN, FUNCTION, typed_model
 from concord.graph.passes.dtype_report import graph_rows
 from concord.graph.passes.dtypes import assign
 from concord.spec.presets import TINY
-from support.onnx_models import model, node, onnxruntime_results
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import onnxruntime_results
 from support.trained import DATA, needs_data
 
 RNG = np.random.default_rng(3)
@@ -21,13 +22,21 @@ WEIGHTS = {name: RNG.normal(0, 0.3, (8, 8)).astype(np.float32) for name in ("w",
 
 def shared():
     """``a`` is read by two products and, wide, by a softmax."""
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"], name="fc"),
-        node("MatMul", ["a", "w1"], ["y1"], name="fc1"),
-        node("MatMul", ["a", "w2"], ["y2"], name="fc2"),
-        node("Softmax", ["a"], ["y3"], name="third"),
-    ]
-    return model(nodes, {"x": (1, 8)}, ["y1", "y2", "y3"], {name: WEIGHTS[name] for name in ("w", "w1", "w2")})
+    return readers_of(fc())
+
+
+def product(x, weight, name):
+    return op.MatMul(x, WEIGHTS[weight], name=name)
+
+
+def fc():
+    return product(given(1, 8), "w", "a")
+
+
+def readers_of(x):
+    """Two products and a softmax of a tensor."""
+    outputs = {"y1": product(x, "w1", "fc1"), "y2": product(x, "w2", "fc2"), "y3": op.Softmax(x, name="third")}
+    return model_of(**outputs)
 
 
 def typed(proto, conversions_from=1):
@@ -79,7 +88,7 @@ def test_tensors_and_nodes_have_their_types():
         "y3": {"concord:factors": "0", "concord:type": "wide"},
     }
     forms = {part.name: notes(part).get("concord:form") for part in new.graph.node}
-    assert forms == {"fc": "narrow to wide", "a/narrow": None, "fc1": "narrow to wide", "fc2": "narrow to wide",
+    assert forms == {"a": "narrow to wide", "a/narrow": None, "fc1": "narrow to wide", "fc2": "narrow to wide",
                      "third": None}  # fmt: skip
     table = json.loads(notes(new)["concord:types"])
     assert [row["name"] for row in table] == [*assign(graph).tensors] and notes(new)["concord:conversions_from"] == "1"
@@ -100,33 +109,18 @@ def test_the_typed_file_compiles_to_the_same_program():
 
 def test_products_of_several_nodes_and_operators_in_parts():
     """A product with its bias is two nodes of the file; an Identity in front of it is none of the graph."""
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"], name="fc"),
-        node("MatMul", ["a", "w1"], ["p1"], name="fc1"),
-        node("Add", ["p1", "b"], ["y1"], name="bias"),
-        node("Identity", ["a"], ["a2"], name="same"),
-        node("MatMul", ["a2", "w2"], ["y2"], name="fc2"),
-        node("ReduceMean", ["a"], ["y3"], name="mean", axes=[1]),
-        node("LayerNormalization", ["a", "s"], ["y4"], name="norm"),
-    ]
-    constants = {**{name: WEIGHTS[name] for name in ("w", "w1", "w2")}, "b": WEIGHTS["w3"][0],
-                 "s": np.ones(8, np.float32)}  # fmt: skip
-    new, made, _ = typed(model(nodes, {"x": (1, 8)}, ["y1", "y2", "y3", "y4"], constants))
+    a = fc()
+    y1 = op.Add(product(a, "w1", "fc1"), WEIGHTS["w3"][0], name="bias")
+    y2 = product(op.Identity(a, name="same"), "w2", "fc2")
+    y3, y4 = op.ReduceMean(a, name="mean", axes=[1]), op.LayerNormalization(a, np.ones(8), name="norm")
+    new, made, _ = typed(model_of(y1=y1, y2=y2, y3=y3, y4=y4))
     assert made.left_out == () and readers(new, "a/narrow") == ["fc1", "same", "mean"]
     assert readers(new, "a") == ["a/narrow", "norm"]
 
 
 def test_an_edge_for_readers_of_both_types_is_left_as_it_is():
     """Products and a softmax read ``a`` by way of one Identity, which is no node of the graph."""
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"], name="fc"),
-        node("Identity", ["a"], ["same"], name="same"),
-        node("MatMul", ["same", "w1"], ["y1"], name="fc1"),
-        node("MatMul", ["same", "w2"], ["y2"], name="fc2"),
-        node("Softmax", ["same"], ["y3"], name="third"),
-    ]
-    proto = model(nodes, {"x": (1, 8)}, ["y1", "y2", "y3"], {name: WEIGHTS[name] for name in ("w", "w1", "w2")})
-    new, made, _ = typed(proto)
+    new, made, _ = typed(readers_of(op.Identity(fc(), name="same")))
     assert not conversions(new)
     assert made.left_out == (
         "the conversion of 'a' is no node of the file: a node of the file reads the tensor for readers of both types",
@@ -135,13 +129,7 @@ def test_an_edge_for_readers_of_both_types_is_left_as_it_is():
 
 def test_a_conversion_of_an_input():
     """Both products read the input, which is an output, too, so it is wide."""
-    nodes = [
-        node("MatMul", ["x", "w1"], ["y1"], name="fc1"),
-        node("MatMul", ["x", "w2"], ["y2"], name="fc2"),
-        node("Softmax", ["x"], ["y3"], name="third"),
-    ]
-    proto = model(nodes, {"x": (1, 8)}, ["y1", "y2", "y3"], {name: WEIGHTS[name] for name in ("w1", "w2")})
-    new, made, _ = typed(proto)
+    new, made, _ = typed(readers_of(given(1, 8)))
     assert made.conversions == ("x/narrow",) and new.graph.node[0].output[0] == "x/narrow"
 
 

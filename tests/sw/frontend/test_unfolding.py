@@ -7,7 +7,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from concord.frontend import UnsupportedModel, import_model
-from support.onnx_models import agrees, floats, info, ints, model, node, ops
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, floats, info, model, node, ops
 
 
 def body(nodes, inputs, outputs, constants=None):
@@ -33,16 +34,13 @@ def test_a_constant_condition_chooses_a_branch(truth):
 
 
 def test_a_condition_that_folding_makes_constant():
-    nodes = [
-        node("Shape", ["x"], ["s"]),
-        node("Gather", ["s", "last"], ["width"]),
-        node("Greater", ["width", "limit"], ["c"]),
-        node("If", ["c"], ["h"], **branches()),
-        node("Sigmoid", ["h"], ["y"]),
-    ]
-    constants = {"last": np.int64(1), "limit": np.int64(4)}
+    def proto(width):
+        x = given("n", width)
+        c = op.Greater(op.Gather(op.Shape(x), 1), 4)
+        return model_of(op.Sigmoid(op.If(c, **branches())))
+
     for width, count in ((6, 3), (3, 2)):
-        assert len(ops(agrees(model(nodes, {"x": ["n", width]}, constants=constants)))) == count
+        assert len(ops(agrees(proto(width)))) == count
 
 
 def test_branches_in_branches_and_names_that_both_have():
@@ -113,42 +111,26 @@ def test_a_scan_is_unrolled(backwards):
 
 
 def test_sequences_are_taken_apart():
-    nodes = [
-        node("SplitToSequence", ["x", "sizes"], ["s"], axis=1),
-        node("Relu", ["x"], ["r"]),
-        node("SequenceInsert", ["s", "r"], ["more"]),
-        node("SequenceInsert", ["more", "r", "zero"], ["most"]),
-        node("SequenceErase", ["most", "minus"], ["rest"]),
-        node("SequenceAt", ["rest", "one"], ["a"]),
-        node("SequenceConstruct", ["a", "r"], ["two"]),
-        node("ConcatFromSequence", ["two"], ["b"], axis=1),
-        node("SequenceLength", ["rest"], ["count"]),
-        node("Cast", ["count"], ["number"], to=1),
-        node("Mul", ["b", "number"], ["y"]),
-    ]
-    constants = {"sizes": ints(2, 3), "zero": np.int64(0), "one": np.int64(1), "minus": np.int64(-1)}
-    assert agrees(model(nodes, {"x": [1, 5]}, constants=constants)).shapes["y"] == (1, 7)
+    x = given(1, 5)
+    r, s = op.Relu(x), op.SplitToSequence(x, [2, 3], axis=1)
+    most = op.SequenceInsert(op.SequenceInsert(s, r), r, 0)
+    rest = op.SequenceErase(most, -1)
+    two = op.SequenceConstruct(op.SequenceAt(rest, 1), r)
+    number = op.Cast(op.SequenceLength(rest), to=1)
+    assert agrees(op.Mul(op.ConcatFromSequence(two, axis=1), number)).shapes["y"] == (1, 7)
 
 
 def test_a_tensor_is_inserted_where_it_belongs():
-    nodes = [
-        node("Relu", ["x"], ["r"]),
-        node("Neg", ["x"], ["n"]),
-        node("SequenceConstruct", ["x", "r"], ["s"]),
-        node("SequenceInsert", ["s", "n", "one"], ["more"]),
-        node("ConcatFromSequence", ["more"], ["y"], axis=1),
-    ]
-    assert agrees(model(nodes, {"x": [1, 5]}, constants={"one": np.int64(1)})).shapes["y"] == (1, 15)
+    x = given(1, 5)
+    more = op.SequenceInsert(op.SequenceConstruct(x, op.Relu(x)), op.Neg(x), 1)
+    assert agrees(op.ConcatFromSequence(more, axis=1)).shapes["y"] == (1, 15)
 
 
 @pytest.mark.parametrize("opset", [11, 17])
 @pytest.mark.parametrize("keep", [0, 1])
 def test_sequences_of_single_indices(keep, opset):
-    nodes = [
-        node("SplitToSequence", ["x"], ["s"], axis=1, keepdims=keep),
-        node("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1),
-    ]
-    graph = agrees(model(nodes, {"x": [1, 4, 3]}, opset=opset))
+    s = op.SplitToSequence(given(1, 4, 3), axis=1, keepdims=keep)
+    graph = agrees(model_of(op.ConcatFromSequence(s, axis=0, new_axis=1), opset=opset))
     assert graph.shapes["y"] == ((4, 1, 1, 3) if keep else (4, 1, 3))
 
 
@@ -165,65 +147,40 @@ def test_sequences_that_stay_are_refused():
 
 
 def test_optionals_with_an_element():
-    nodes = [
-        node("Optional", ["x"], ["o"]),
-        node("OptionalHasElement", ["o"], ["c"]),
-        node("OptionalGetElement", ["o"], ["e"]),
-        node("If", ["c"], ["h"], **branches()),
-        node("Add", ["h", "e"], ["y"]),
-    ]
-    assert ops(import_model(model(nodes, {"x": [1, 3]}, opset=18)))[:2] == ["Mul", "Relu"]
+    x = given(1, 3)
+    o = op.Optional(x)
+    h = op.If(op.OptionalHasElement(o), **branches())
+    assert ops(import_model(model_of(op.Add(h, op.OptionalGetElement(o)), opset=18)))[:2] == ["Mul", "Relu"]
 
 
 def test_functions_that_onnx_defines():
     """None of these has a handler: their definition is taken."""
-    for nodes, constants, opset in (
-        ([node("MeanVarianceNormalization", ["x"], ["y"], axes=[2, 3])], {}, 17),
-        ([node("CenterCropPad", ["x", "size"], ["y"], axes=[2, 3])], {"size": ints(2, 7)}, 18),
-    ):
-        agrees(model(nodes, {"x": [1, 4, 3, 5]}, constants=constants, opset=opset), tolerance=1e-4)
+    x = given(1, 4, 3, 5)
+    agrees(op.MeanVarianceNormalization(x, axes=[2, 3]), tolerance=1e-4)
+    agrees(model_of(op.CenterCropPad(x, [2, 7], axes=[2, 3]), opset=18), tolerance=1e-4)
 
 
 @pytest.mark.parametrize("opset", range(7, 13))
 def test_networks_of_old_opsets(opset):
     """Operators whose operands were attributes once."""
-    bounds = {"min": 0.0, "max": 6.0}
-    limits = ["h1", "low", "high"] if opset >= 11 else ["h1"]
-    pads = [0, 0, 1, 1, 0, 0, 1, 1]
-    cut = {"starts": [0, 1], "ends": [4, 5], "axes": [2, 3]}
-    scales = np.array([1, 1, 2, 2], np.float32)
-    constants = {
-        "w": floats(4, 2, 3, 3), "s": np.abs(floats(4)) + 1, "b": floats(4), "m": floats(4), "v": np.abs(floats(4)) + 1,
-        "low": np.float32(0), "high": np.float32(6), "pads": ints(*pads), "scales": scales, "roi": np.zeros(0, "f"),
-        "starts": ints(0, 1), "ends": ints(4, 5), "axes": ints(2, 3), "flat": ints(0, -1), "fc": floats(64, 5),
-        "c": floats(5),
-    }  # fmt: skip
-    up = {7: node("Upsample", ["h4"], ["h5"], scales=scales.tolist()), 9: node("Upsample", ["h4", "scales"], ["h5"]),
-          10: node("Resize", ["h4", "scales"], ["h5"]), 11: node("Resize", ["h4", "roi", "scales"], ["h5"],
-          coordinate_transformation_mode="asymmetric", nearest_mode="floor")}  # fmt: skip
-    nodes = [
-        node("Conv", ["x", "w"], ["h0"], pads=[1, 1, 1, 1]),
-        node("BatchNormalization", ["h0", "s", "b", "m", "v"], ["h1"]),
-        node("Clip", limits, ["h2"], **(bounds if opset < 11 else {})),
-        node("Pad", ["h2", "pads"] if opset >= 11 else ["h2"], ["h3"], **({} if opset >= 11 else {"pads": pads})),
-        node(
-            "Slice", ["h3", "starts", "ends", "axes"] if opset >= 10 else ["h3"], ["h4"], **({} if opset >= 10 else cut)
-        ),
-        up[max(version for version in up if version <= opset)],
-        node("Dropout", ["h5"], ["h6"]),
-        node("AveragePool", ["h6"], ["h7"], kernel_shape=[2, 2], strides=[2, 2]),
-        node("Unsqueeze", ["h7"], ["h8"], axes=[4]),
-        node("Squeeze", ["h8"], ["h9"], axes=[4]),
-        node("Reshape", ["h9", "flat"], ["h10"]),
-        node("Gemm", ["h10", "fc", "c"], ["h11"]),
-        node("Split", ["h11"], ["p", "q"], axis=1, split=[2, 3]),
-        node("ReduceSum", ["q"], ["r"], axes=[1], keepdims=1),
-        node("Softmax", ["p"], ["t"], axis=1),
-        node("Mul", ["t", "r"], ["y"]),
-    ]
-    used = {name for item in nodes for name in item.input}
-    proto = model(nodes, {"x": [1, 2, 6, 6]}, constants={k: v for k, v in constants.items() if k in used}, opset=opset)
-    agrees(proto)
+    flat = {"starts": [0, 1], "ends": [4, 5], "axes": [2, 3]}
+    pads, scales = [0, 0, 1, 1, 0, 0, 1, 1], np.float32([1, 1, 2, 2])
+    h = op.Conv(given(1, 2, 6, 6), floats(4, 2, 3, 3), pads=[1, 1, 1, 1])
+    h = op.BatchNormalization(h, np.abs(floats(4)) + 1, floats(4), floats(4), np.abs(floats(4)) + 1)
+    h = op.Clip(h, 0.0, 6.0) if opset >= 11 else op.Clip(h, min=0.0, max=6.0)
+    h = op.Pad(h, pads) if opset >= 11 else op.Pad(h, pads=pads)
+    h = op.Slice(h, *flat.values()) if opset >= 10 else op.Slice(h, **flat)
+    if opset >= 11:
+        mode = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        h = op.Resize(h, np.zeros(0), scales, **mode)
+    elif opset == 10:
+        h = op.Resize(h, scales)
+    else:
+        h = op.Upsample(h, scales) if opset == 9 else op.Upsample(h, scales=scales.tolist())
+    h = op.AveragePool(op.Dropout(h), kernel_shape=[2, 2], strides=[2, 2])
+    h = op.Reshape(op.Squeeze(op.Unsqueeze(h, axes=[4]), axes=[4]), [0, -1])
+    p, q = op.Split(op.Gemm(h, floats(64, 5), floats(5)), axis=1, split=[2, 3], outputs=2)
+    agrees(model_of(op.Mul(op.Softmax(p, axis=1), op.ReduceSum(q, axes=[1], keepdims=1)), opset=opset))
 
 
 def test_messages_of_bodies_name_their_node():
@@ -238,24 +195,14 @@ def test_a_body_for_every_element_of_a_sequence():
     """One element goes along with each, a tensor is the same for all."""
     inner = body([node("Mul", ["a", "b"], ["p"]), node("Add", ["p", "c"], ["r"]), node("Relu", ["p"], ["t"])],
                  ["a", "b", "c"], ["r", "t"])  # fmt: skip
-    nodes = [
-        node("SplitToSequence", ["x", "sizes"], ["s"], axis=1),
-        node("SplitToSequence", ["z", "sizes"], ["u"], axis=1),
-        node("SequenceMap", ["s", "u", "k"], ["m", "n"], body=inner),
-        node("ConcatFromSequence", ["m"], ["q"], axis=1),
-        node("ConcatFromSequence", ["n"], ["v"], axis=1),
-        node("Add", ["q", "v"], ["y"]),
-    ]
-    constants = {"sizes": np.array([2, 2, 2]), "k": np.float32([[0.5]])}
-    agrees(model(nodes, {"x": [1, 6], "z": [1, 6]}, constants=constants))
+    s, u = (op.SplitToSequence(given(1, 6, name=name), [2, 2, 2], axis=1) for name in "xz")
+    m, n = op.SequenceMap(s, u, np.float32([[0.5]]), body=inner, outputs=2)
+    agrees(op.Add(op.ConcatFromSequence(m, axis=1), op.ConcatFromSequence(n, axis=1)))
 
 
 def test_a_state_that_only_goes_through():
     """Scan as scikit-learn's converter writes distances: the state is the same in every turn, and nobody reads it."""
     inner = body([node("Identity", ["a"], ["b"]), node("Sub", ["a", "row"], ["d"]),
                   node("ReduceSumSquare", ["d"], ["r"], axes=[1], keepdims=0)], ["a", "row"], ["b", "r"])  # fmt: skip
-    nodes = [
-        node("Scan", ["x", "known"], ["end", "distances"], body=inner, num_scan_inputs=1),
-        node("Transpose", ["distances"], ["y"], perm=[1, 0]),
-    ]
-    agrees(model(nodes, {"x": [1, 4]}, constants={"known": floats(5, 4)}))
+    _, distances = op.Scan(given(1, 4), floats(5, 4), body=inner, num_scan_inputs=1, outputs=2)
+    agrees(op.Transpose(distances, perm=[1, 0]))

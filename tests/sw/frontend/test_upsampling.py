@@ -7,7 +7,8 @@ from onnx.reference import ReferenceEvaluator
 from concord.frontend import UnsupportedModel, import_model
 from concord.graph.cost import macs
 from concord.graph.execute import run
-from support.onnx_models import agrees, floats, ints, model, node, ops, unary
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import agrees, floats, ops, unary
 
 
 def random_transposed(seed):
@@ -34,28 +35,24 @@ def random_transposed(seed):
 @pytest.mark.parametrize("seed", range(60))
 def test_transposed_convolutions(seed):
     shape, weight, attrs = random_transposed(seed)
-    constants = {"w": floats(*weight)} | ({"b": floats(weight[1] * attrs["group"])} if seed % 2 else {})
-    agrees(model([node("ConvTranspose", ["x", *constants], ["y"], **attrs)], {"x": shape}, constants=constants))
+    constants = [floats(*weight), *([floats(weight[1] * attrs["group"])] if seed % 2 else [])]
+    agrees(op.ConvTranspose(given(*shape), *constants, **attrs))
 
 
 def test_no_product_is_with_a_zero_between_elements():
     """All multiplications are those of the definition."""
-    constants = {"w": floats(8, 6, 4, 4)}
-    transposed = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1] * 4)
-    graph = agrees(model([transposed], {"x": (1, 8, 5, 7)}, constants=constants))
+    graph = agrees(op.ConvTranspose(given(1, 8, 5, 7), floats(8, 6, 4, 4), strides=[2, 2], pads=[1] * 4))
     assert ops(graph).count("Conv") == 4
     assert macs(graph) == 8 * 6 * 4 * 4 * 5 * 7
 
 
 @pytest.mark.parametrize("sizes", [[9, 8], [8, 7], [10, 9]])
 def test_sizes_of_the_result_that_are_asked_for(sizes):
-    transposed = node("ConvTranspose", ["x", "w"], ["y"], strides=[3, 2], output_shape=sizes)
-    agrees(model([transposed], {"x": (1, 2, 3, 4)}, constants={"w": floats(2, 3, 3, 3)}))
+    agrees(op.ConvTranspose(given(1, 2, 3, 4), floats(2, 3, 3, 3), strides=[3, 2], output_shape=sizes))
 
 
 def test_a_batch_of_fixed_size():
-    transposed = node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
-    agrees(model([transposed], {"x": (2, 2, 3, 4)}, constants={"w": floats(2, 3, 3, 3)}))
+    agrees(op.ConvTranspose(given(2, 2, 3, 4), floats(2, 3, 3, 3), strides=[2, 2]))
 
 
 SCALES = [1.0, 2.0, 3.0, 1.5, 0.5, 0.6, 2.5]
@@ -74,50 +71,38 @@ def test_resized_images(seed):
     spatial = rng.integers(1, 6, 2).tolist()
     scales = np.array([1, 1, *rng.choice(SCALES[:3] if seed % 2 else SCALES, 2)], np.float32)
     scales = np.maximum(scales, np.float32([1, 1, 1 / spatial[0], 1 / spatial[1]]))
+    x = given(1, 3, *spatial)
     if seed % 4 == 3:
         sizes = np.maximum(np.floor(np.array([1, 3, *spatial]) * scales), 1).astype(np.int64)
-        proto = model(
-            [node("Resize", ["x", "", "", "s"], ["y"], **attrs)], {"x": (1, 3, *spatial)}, constants={"s": sizes}
-        )
+        agrees(op.Resize(x, None, None, sizes, **attrs))
     else:
-        proto = model(
-            [node("Resize", ["x", "", "s"], ["y"], **attrs)], {"x": (1, 3, *spatial)}, constants={"s": scales}
-        )
-    agrees(proto)
+        agrees(op.Resize(x, None, scales, **attrs))
 
 
 def test_the_nearest_element_is_only_moved():
-    scales = {"s": np.float32([1, 1, 2, 3])}
     attrs = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    graph = agrees(model([node("Resize", ["x", "", "s"], ["y"], **attrs)], {"x": (1, 2, 4, 5)}, constants=scales))
+    graph = agrees(op.Resize(given(1, 2, 4, 5), None, np.float32([1, 1, 2, 3]), **attrs))
     assert set(ops(graph)) <= {"Reshape", "Concat"}
 
 
 def test_linear_interpolation_is_a_sum_over_neighbours():
-    scales = {"s": np.float32([1, 1, 2, 2])}
-    graph = agrees(model([node("Resize", ["x", "", "s"], ["y"], mode="linear")], {"x": (1, 2, 4, 5)}, constants=scales))
+    graph = agrees(op.Resize(given(1, 2, 4, 5), None, np.float32([1, 1, 2, 2]), mode="linear"))
     assert ops(graph).count("Conv") == 4 and "Dense" not in ops(graph)
 
 
-@pytest.mark.parametrize("opset", [8, 9])
-def test_upsample(opset):
-    scales = np.float32([1, 1, 2, 2])
-    agrees(
-        model(
-            [node("Upsample", ["x", "s"], ["y"], mode="nearest")], {"x": (1, 2, 3, 4)}, constants={"s": scales}, opset=9
-        )
-    )
+def test_upsample():
+    agrees(model_of(op.Upsample(given(1, 2, 3, 4), np.float32([1, 1, 2, 2]), mode="nearest"), opset=9))
 
 
 def test_axes_and_a_batch():
-    resize = node("Resize", ["x", "", "s"], ["y"], mode="linear", axes=[2, 3])
-    agrees(model([resize], {"x": (2, 2, 3, 4)}, constants={"s": np.float32([2, 2])}, opset=18))
+    resize = op.Resize(given(2, 2, 3, 4), None, np.float32([2, 2]), mode="linear", axes=[2, 3])
+    agrees(model_of(resize, opset=18))
 
 
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_the_proportions_may_stay(policy):
-    resize = node("Resize", ["x", "", "", "s"], ["y"], keep_aspect_ratio_policy=policy, axes=[2, 3])
-    agrees(model([resize], {"x": (1, 2, 4, 3)}, constants={"s": ints(7, 8)}, opset=18))
+    resize = op.Resize(given(1, 2, 4, 3), None, None, [7, 8], keep_aspect_ratio_policy=policy, axes=[2, 3])
+    agrees(model_of(resize, opset=18))
 
 
 REFUSED = [
@@ -131,8 +116,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("attrs", "scales", "message"), REFUSED)
 def test_what_is_refused(attrs, scales, message):
-    constants = {"s": np.float32(scales)}
-    proto = model([node("Resize", ["x", "", "s"], ["y"], **attrs)], {"x": (1, 2, 3, 4)}, constants=constants, opset=18)
+    proto = model_of(op.Resize(given(1, 2, 3, 4), None, np.float32(scales), **attrs), opset=18)
     with pytest.raises(UnsupportedModel, match=message):
         import_model(proto)
 
@@ -147,9 +131,8 @@ VOLUMES = [
 @pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize(("attrs", "weight"), VOLUMES)
 def test_transposed_convolutions_of_volumes(attrs, weight, images):
-    constants = {"w": floats(*weight), "b": floats(weight[1] * attrs.get("group", 1))}
-    transposed = node("ConvTranspose", ["x", "w", "b"], ["y"], **attrs)
-    agrees(model([transposed], {"x": (images, 2, 3, 2, 4)}, constants=constants))
+    bias = floats(weight[1] * attrs.get("group", 1))
+    agrees(op.ConvTranspose(given(images, 2, 3, 2, 4), floats(*weight), bias, **attrs))
 
 
 def test_more_spatial_axes_are_refused():
@@ -170,18 +153,17 @@ REGIONS = {
 @pytest.mark.parametrize("name", REGIONS)
 def test_regions_of_images(name, mode, sizes):
     region, value = REGIONS[name]
-    constants = {"r": np.float32(region), "s": ints(*sizes)}
-    item = node("Resize", ["x", "r", "", "s"], ["y"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize",
-                extrapolation_value=value)  # fmt: skip
-    agrees(model([item], {"x": (1, 2, 4, 5)}, constants=constants, opset=18))
+    attrs = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": value}
+    y = op.Resize(given(1, 2, 4, 5), np.float32(region), None, sizes, mode=mode, **attrs)
+    agrees(model_of(y, opset=18))
 
 
 def test_a_region_with_as_many_results_as_elements():
     """As ONNX's reference has it: onnxruntime leaves such an axis as it is."""
-    constants = {"r": np.float32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7]), "s": ints(1, 2, 4, 5)}
-    item = node("Resize", ["x", "r", "", "s"], ["y"], mode="linear",
-                coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=10.0)  # fmt: skip
-    proto = model([item], {"x": (1, 2, 4, 5)}, constants=constants, opset=18)
+    region = np.float32([0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7])
+    attrs = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 10.0}
+    y = op.Resize(given(1, 2, 4, 5), region, None, [1, 2, 4, 5], mode="linear", **attrs)
+    proto = model_of(y, opset=18)
     x = np.random.default_rng(1).normal(size=(1, 2, 4, 5))
     (want,) = ReferenceEvaluator(proto).run(None, {"x": x.astype("f4")})
     np.testing.assert_allclose(run(import_model(proto), {"x": x})["y"], want, rtol=1e-4, atol=1e-4)

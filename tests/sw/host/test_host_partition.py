@@ -8,21 +8,17 @@ import pytest
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.model import compile_graph
-from concord.graph.ir import Graph, Node
 from concord.host import connect
+from concord.networks.calibrated import emulate
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of
+from support.expressions import network, tensor
 
 
 def package(shape, axis, functions=("tanh",)):
     """A softmax, and functions of what it gives, on the host."""
-    nodes = [
-        Node("Softmax", "softmax", ("x",), ("p",), {"axis": axis}),
-        Node("Function", "more", ("p",), ("y",), {"functions": tuple((name, {}) for name in functions)}),
-        Node("Mul", "scaled", ("p",), ("z",), {"constant": np.full((1,), 1 / 3)}),
-    ]
-    shapes = dict.fromkeys(("x", "p", "y", "z"), (1, *shape))
-    graph = Graph("behind", nodes, ["x"], ["p", "y", "z"], shapes, {"x", "p", "y", "z"})
+    p = tensor(1, *shape).softmax(axis)
+    more = p.then("Function", functions=tuple((name, {}) for name in functions))
+    graph = network(p=p, y=more, z=p * np.full((1,), 1 / 3))
     return Package(None, Arrangement({}, {}, {"x": shape}), graph)
 
 
@@ -48,13 +44,8 @@ def test_every_batch_has_the_same_bits(shape, order):
 
 def test_a_compiled_network_row_for_row():
     rng = np.random.default_rng(4)
-    dense = {"weight": rng.normal(0, 0.5, (11, 6)), "bias": rng.normal(0, 1, 11)}
-    nodes = [
-        Node("Dense", "dense", ("x",), ("a",), dense),
-        Node("Softmax", "softmax", ("a",), ("p",), {"axis": 1}),
-        Node("Function", "log", ("p",), ("y",), {"functions": (("log", {}),)}),
-    ]
-    compiled = compile_graph(graph_of(nodes, x=(1, 6)), TINY)
+    a = tensor(1, 6).dense(rng.normal(0, 0.5, (11, 6)), rng.normal(0, 1, 11))
+    compiled = compile_graph(network(a.softmax(1).function("log")), TINY)
     x = rng.normal(0, 1, (9, 6))
     with connect("emulator", TINY) as device:
         device.load(compiled.image)
@@ -66,30 +57,18 @@ def test_a_compiled_network_row_for_row():
 
 
 def test_no_samples():
-    assert {
-        name: values.shape for name, values in package((3,), 1).host_outputs({}, {"x": np.zeros((0, 3))}).items()
-    } == {
-        "p": (0, 3),
-        "y": (0, 3),
-        "z": (0, 3),
-    }
+    outputs = package((3,), 1).host_outputs({}, {"x": np.zeros((0, 3))})
+    assert {name: values.shape for name, values in outputs.items()} == dict.fromkeys("pyz", (0, 3))
 
 
 def test_outputs_that_the_host_does_not_read_are_there():
     """Two heads, of which one ends in a softmax; and an input that is an output, as it is given."""
     rng = np.random.default_rng(6)
-    dense = [{"weight": rng.normal(0, 0.5, (5, 6)), "bias": rng.normal(0, 1, 5)} for _ in range(2)]
-    nodes = [Node("Dense", f"dense{k}", ("x",), (f"a{k}",), one) for k, one in enumerate(dense)]
-    nodes.append(Node("Softmax", "softmax", ("a0",), ("p",), {"axis": 1}))
-    names = ["a0", "a1", "p", "x"]
-    graph = replace(graph_of(nodes, x=(1, 6)), outputs=names, batched={*names})
-    alone = replace(graph, nodes=nodes[1:2], outputs=["a1"])
-    x = rng.normal(0, 1, (3, 6))
-    found = []
-    for one in (graph, alone):
-        compiled = compile_graph(one, TINY)
-        with connect("emulator", TINY) as device:
-            device.load(compiled.image)
-            found.append(compiled.package.run(device, {"x": x}))
-    assert set(found[0]) == set(names) and found[0]["x"].tobytes() == x.tobytes()
-    assert found[0]["a1"].tobytes() == found[1]["a1"].tobytes()
+    given = tensor(1, 6)
+    heads = [given.dense(rng.normal(0, 0.5, (5, 6)), rng.normal(0, 1, 5)) for _ in range(2)]
+    names, x = ["a0", "a1", "p", "x"], rng.normal(0, 1, (3, 6))
+    graph = network(a0=heads[0], a1=heads[1], p=heads[0].softmax(1))
+    graph = replace(graph, outputs=names, batched={*names})
+    both, alone = (emulate(compile_graph(one, TINY), {"x": x}) for one in (graph, network(a1=heads[1])))
+    assert set(both) == set(names) and both["x"].tobytes() == x.tobytes()
+    assert both["a1"].tobytes() == alone["a1"].tobytes()

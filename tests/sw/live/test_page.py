@@ -22,7 +22,6 @@ from support.live_files import needs_opencv, plain
 
 NAMES = SimpleNamespace(label=("cat", "<dog>").__getitem__)
 PICTURES = SimpleNamespace(text="x (8 x 8): bytes", sound_rate=None)
-SOUNDS = SimpleNamespace(text="x (1000): samples", sound_rate=16_000)
 SOUND = np.sin(np.arange(1000) / 3) / 2
 VERDICT = Classification("<dog>", 1, 0.75, np.array([0.25, 0.75]), ())
 STATE = LiveState(7, Capture(1.5, SOUND), SOUND, VERDICT, 29.97, 0.0123, 0.011, 0.0149, 0, ())

@@ -11,7 +11,6 @@ from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, 
 from concord.compiler.lowering.input_assumptions import assumed, other_samples
 from concord.compiler.model import compile_graph
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.networks import expected_error
 from concord.networks.calibrated import emulate
 from concord.networks.expected_error import SAMPLES, with_expected_error
@@ -19,14 +18,11 @@ from concord.networks.folder import load_package, recompile
 from concord.networks.layer_errors import measured_errors
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from support.commands import run
-from support.compiled_nets import ROOMY, graph_of, residual
-from support.onnx_models import model, node
+from support.compiled_nets import ROOMY, residual
+from support.expressions import network, tensor
+from support.onnx_expressions import given, model_of, op
 
 RNG = np.random.default_rng(3)
-
-
-def dense(name, x, y, weight, bias=0.0):
-    return Node("Dense", name, (x,), (y,), {"weight": weight, "bias": np.full(len(weight), bias)})
 
 
 def expected(graph, samples=None, config=ECP5_85F):
@@ -35,12 +31,11 @@ def expected(graph, samples=None, config=ECP5_85F):
 
 def two_layers():
     first, last = (RNG.normal(0, 0.3, (count, 16)) for count in (16, 4))
-    nodes = [dense("first", "x", "a", first), Node("Relu", "bend", ("a",), ("b",)), dense("last", "b", "y", last)]
-    return graph_of(nodes, x=(1, 16))
+    return tensor(1, 16).dense(first).relu().dense(last)
 
 
 def test_it_is_that_of_the_samples():
-    graph, x = two_layers(), RNG.normal(0, 2, (SAMPLES, 16))
+    graph, x = network(two_layers()), RNG.normal(0, 2, (SAMPLES, 16))
     compiled = compile_graph(graph, ECP5_85F)
     found = with_expected_error(graph, compiled, {"x": x}).package.expected_error
     want, got = execute.run(graph, {"x": x})["y"], emulate(compiled, {"x": x})["y"]
@@ -53,7 +48,7 @@ def test_it_is_that_of_the_samples():
 
 
 def test_few_of_many_samples_and_synthetic_ones_without(monkeypatch):
-    graph = two_layers()
+    graph = network(two_layers())
     samples = {"x": RNG.normal(0, 2, (200, 16))}
     assert expected(graph, samples).samples == "64 calibration samples"
     monkeypatch.setattr(expected_error, "_WORK", 1 << 10)  # so this network is a large one
@@ -68,8 +63,7 @@ def test_few_of_many_samples_and_synthetic_ones_without(monkeypatch):
 
 def test_large_arguments_of_a_saturating_function():
     """Inputs of deviation 50 through a product, mantissas of 6 bits."""
-    first, last = dense("first", "x", "a", RNG.normal(0, 0.25, (16, 16))), dense("last", "b", "y", np.eye(16))
-    graph = graph_of([first, Node("Function", "bend", ("a",), ("b",), {"functions": (("tanh", {}),)}), last], x=(1, 16))
+    graph = network(tensor(1, 16).dense(RNG.normal(0, 0.25, (16, 16))).function("tanh").same())
     config = with_mantissas(ECP5_85F, 6)
     found = expected(graph, WIDE, config)
     assert found.too_large and any("tanh reads numbers up to" in one.meaning for one in found.causes)
@@ -82,12 +76,10 @@ WIDE = {"x": RNG.normal(0, 50, (12, 16))}
 
 def test_a_difference_of_nearly_equal_numbers():
     weight = RNG.normal(0, 0.3, (8, 8))
-    nodes = [
-        dense("one", "x", "a", weight, 3.0),
-        dense("other", "x", "b", weight * (1 + 1e-3 * RNG.normal(size=(8, 8))), 3.0),
-        Node("Sub", "difference", ("a", "b"), ("y",)),
-    ]
-    found = expected(graph_of(nodes, x=(1, 8)), {"x": RNG.normal(0, 1, (12, 8))})
+    other = weight * (1 + 1e-3 * RNG.normal(size=(8, 8)))
+    x, bias = tensor(1, 8), np.full(8, 3.0)
+    y = x.dense(weight, bias).combined("Sub", x.dense(other, bias), name="difference")
+    found = expected(network(y), {"x": RNG.normal(0, 1, (12, 8))})
     assert found.result > 0.5
     (cause, *_) = found.causes
     assert "difference is a difference of nearly equal numbers" in cause.meaning and "wider mantissas" in cause.advice
@@ -97,14 +89,14 @@ def test_a_difference_of_nearly_equal_numbers():
 def test_channels_of_different_sizes():
     """The small features decide, and the large ones have the exponent."""
     sizes = np.geomspace(0.3, 300, 16)
-    graph = graph_of([dense("mix", "x", "y", RNG.normal(0, 1, (4, 16)) * (sizes < 2))], x=(1, 16))
+    graph = network(tensor(1, 16).dense(RNG.normal(0, 1, (4, 16)) * (sizes < 2), name="mix"))
     found = expected(graph, {"x": RNG.normal(0, 1, (12, 16)) * sizes})
     assert found.too_large and "mix reads channels of sizes from" in found.causes[0].meaning
     assert "one scale" in found.causes[0].advice
 
 
 def test_sums_that_cancel():
-    graph = graph_of([dense("mix", "x", "y", np.array([[1.0, -1.0] * 8] * 4))], x=(1, 16))
+    graph = network(tensor(1, 16).dense(np.array([[1.0, -1.0] * 8] * 4), name="mix"))
     found = expected(graph, {"x": 100 + RNG.normal(0, 1, (12, 16))})
     assert found.too_large and "the sums of mix cancel" in found.causes[0].meaning
 
@@ -116,7 +108,7 @@ def test_narrow_mantissas():
 
 
 def test_results_that_floats_do_not_have_are_left_out(monkeypatch):
-    graph = two_layers()
+    graph = network(two_layers())
     compiled, x = compile_graph(graph, ECP5_85F), RNG.normal(0, 2, (6, 16))
     run_exactly = execute.run
 
@@ -131,9 +123,8 @@ def test_results_that_floats_do_not_have_are_left_out(monkeypatch):
 
 
 def test_a_softmax_of_the_host_is_left_out_where_samples_are_synthetic():
-    graph = two_layers()
-    soft = graph_of([*graph.nodes, Node("Softmax", "share", ("y",), ("z",), {"axis": 1})], x=(1, 16))
-    found, without = expected(soft), expected(graph)
+    y = two_layers()
+    found, without = expected(network(y.softmax(1))), expected(network(y))
     assert found.samples.endswith("before Softmax of the host") and found.result == without.result
 
 
@@ -151,8 +142,7 @@ def folder(tmp_path_factory):
     """A tanh of numbers of deviation 50, mantissas of 4 bits."""
     where = tmp_path_factory.mktemp("expected")
     weight = np.random.default_rng(1).normal(0, 0.25, (16, 16)).astype(np.float32)
-    nodes = [node("MatMul", ["x", "w"], ["b"], name="first"), node("Tanh", ["b"], ["y"], name="bend")]
-    proto = model(nodes, {"x": (1, 16)}, constants={"w": weight})
+    proto = model_of(op.Tanh(op.MatMul(given(1, 16), weight, name="first"), name="bend"))
     (where / "net.onnx").write_bytes(proto.SerializeToString())
     np.savez(where / "x.npz", **WIDE)
     code, output = run(
@@ -220,15 +210,13 @@ def test_a_network_whose_errors_were_not_measured(folder, tmp_path):
 
 def pair_of_inputs(weight):
     """The distance of what one layer makes of two inputs."""
-    nodes = [
-        dense("p", "a", "c", weight), dense("q", "b", "d", weight), Node("Sub", "difference", ("c", "d"), ("e",), {}),
-        Node("Mul", "square", ("e", "e"), ("y",), {}),
-    ]  # fmt: skip
-    return graph_of(nodes, a=(1, 16), b=(1, 16))
+    a, b = (tensor(1, 16, name=name).dense(weight) for name in "ab")
+    e = a.combined("Sub", b, name="difference")
+    return e * e
 
 
 def test_inputs_that_are_nearly_equal_are_tried():
-    found = expected(pair_of_inputs(RNG.normal(0, 0.3, (8, 16))))
+    found = expected(network(pair_of_inputs(RNG.normal(0, 0.3, (8, 16)))))
     assert "with inputs that are nearly equal" in found.samples and found.result > TOO_LARGE
     assert "difference of nearly equal numbers" in " ".join(found.warnings)
 
@@ -239,11 +227,10 @@ def far_apart(rng, count=16):
 
 def test_inputs_that_are_nearly_equal_are_tried_beside_samples():
     """The error on the samples is small, so that a line about other inputs is all there is."""
-    graph, x = pair_of_inputs(RNG.normal(0, 0.3, (8, 16))), far_apart(RNG)
+    square, x = pair_of_inputs(RNG.normal(0, 0.3, (8, 16))), far_apart(RNG)
+    graph = network(square)
     found = expected(graph, x)
-    factor = Node("Mul", "scale", ("square", "f"), ("y",), {})
-    nodes = [*graph.nodes[:-1], graph.nodes[-1].replace(outputs=("square",)), factor]
-    scaled = graph_of(nodes, f=(1, 8), a=(1, 16), b=(1, 16))
+    scaled = network(square * tensor(1, 8, name="f"))
     assert expected(scaled, {**x, "f": RNG.uniform(1, 2, (16, 8))}).doubts[0].startswith("inputs a, b that are")
     (line,) = found.doubts
     assert not found.too_large and found.warnings == [line]
@@ -257,21 +244,17 @@ def test_inputs_that_are_nearly_equal_are_tried_beside_samples():
 def test_inputs_whose_difference_does_not_count_are_no_doubt():
     """A sum; and a difference of inputs of two shapes."""
     weight = RNG.normal(0, 0.3, (8, 16))
-    nodes = [
-        dense("p", "a", "c", weight), dense("q", "b", "d", weight), Node("Add", "sum", ("c", "d"), ("y",), {}),
-    ]  # fmt: skip
-    assert expected(graph_of(nodes, a=(1, 16), b=(1, 16)), far_apart(RNG)).warnings == []
-    nodes[2] = Node("Sub", "difference", ("c", "d"), ("y",), {})
-    nodes[1] = dense("q", "b", "d", weight[:, :12])
+    a, b, short = (tensor(1, size, name=name) for name, size in (("a", 16), ("b", 16), ("b", 12)))
+    assert expected(network(a.dense(weight) + b.dense(weight)), far_apart(RNG)).warnings == []
     x = far_apart(RNG)
-    assert expected(graph_of(nodes, a=(1, 16), b=(1, 12)), {"a": x["a"], "b": x["b"][:, :12]}).warnings == []
+    graph = network(a.dense(weight) - short.dense(weight[:, :12]))
+    assert expected(graph, {"a": x["a"], "b": x["b"][:, :12]}).warnings == []
 
 
 def test_the_worst_kind_of_inputs_counts():
     """Mixed inputs have large results where a layer adds up their elements; independent ones have small ones."""
     weight = 1 + RNG.normal(0, 0.01, (4, 64))
-    nodes = [dense("sum", "x", "a", weight), dense("take", "a", "y", np.array([[1.0, -1, 1, -1]]))]
-    graph = graph_of(nodes, x=(1, 64))
+    graph = network(tensor(1, 64).dense(weight).dense(np.array([[1.0, -1, 1, -1]])))
     found = expected(graph)
     compiled = compile_graph(graph, ECP5_85F)
     kinds = other_samples(graph, assumed(graph), 2)
@@ -284,12 +267,11 @@ def test_inputs_beyond_what_was_assumed_are_told(seed):
     """Networks of any depth, compiled without samples, on inputs of any size."""
     rng = np.random.default_rng(seed)
     weights = [rng.normal(0, 0.3, (8, 8)) for _ in range(int(rng.integers(1, 4)))]
-    constants = {f"w{k}": weight.astype(np.float32) for k, weight in enumerate(weights)}
-    nodes = [node("MatMul", [f"t{k}" if k else "x", f"w{k}"], [f"t{k + 1}"]) for k in range(len(weights))]
-    kind = rng.choice(["Relu", "Tanh", "Identity", "Sigmoid"])
-    net = concord.compile(
-        model([*nodes, node(kind, [f"t{len(weights)}"], ["y"])], {"x": ("n", 8)}, constants=constants), preset="tiny"
-    )
+    y = given("n", 8)
+    for weight in weights:
+        y = op.MatMul(y, weight)
+    kind = str(rng.choice(["Relu", "Tanh", "Identity", "Sigmoid"]))
+    net = concord.compile(model_of(getattr(op, kind)(y)), preset="tiny")
     assert any(line.startswith("no samples of input x: formats, tables") for line in net.warnings)
     x = np.clip(rng.normal(size=(20, 8)), -4, 4)
     assert not net.package.input_flags({"x": x})

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import concord
-from support.onnx_models import model, node, onnxruntime_results
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import onnxruntime_results
 
 KINDS = ("Tanh", "Sigmoid", "HardSigmoid", "Erf", "LSTM", "GRU", "Softmax")
 
@@ -18,21 +19,16 @@ def network(kind, rng):
     def weights(*shape):
         return rng.normal(0, 1 / np.sqrt(shape[-2] if len(shape) < 3 else shape[-1]), shape).astype(np.float32)
 
-    constants = {"u": weights(size, hidden), "v": weights(hidden, 3)}
     if kind in ("LSTM", "GRU"):
         gates = {"LSTM": 4, "GRU": 3}[kind]
-        cell = {"w": weights(1, gates * hidden, size), "r": weights(1, gates * hidden, hidden)}
-        constants = {**cell, "v": constants["v"], "flat": np.array([-1, hidden])}
-        nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
-                 node(kind, ["t", "w", "r"], ["", "h"], hidden_size=hidden),
-                 node("Reshape", ["h", "flat"], ["a"]), node("MatMul", ["a", "v"], ["y"])]  # fmt: skip
-        return model(nodes, {"x": ["n", 5, size]}, ("y",), constants), (5, size)
-    last = [node("MatMul", ["a", "v"], ["y"])]
-    nodes = [node("MatMul", ["x", "u"], ["p"]), node(kind, ["p"], ["a"], name="function"), *last]
+        t = op.Transpose(given("n", 5, size), perm=[1, 0, 2])
+        cell = weights(1, gates * hidden, size), weights(1, gates * hidden, hidden)
+        _, h = getattr(op, kind)(t, *cell, hidden_size=hidden, outputs=2)
+        return model_of(op.MatMul(op.Reshape(h, [-1, hidden]), weights(hidden, 3))), (5, size)
+    p = op.MatMul(given("n", size), weights(size, hidden))
     if kind == "Softmax":
-        nodes = [node("MatMul", ["x", "u"], ["p"]), node(kind, ["p"], ["y"], name="function", axis=1)]
-        del constants["v"]
-    return model(nodes, {"x": ["n", size]}, ("y",), constants), (size,)
+        return model_of(op.Softmax(p, name="function", axis=1)), (size,)
+    return model_of(op.MatMul(getattr(op, kind)(p, name="function"), weights(hidden, 3))), (size,)
 
 
 def judged(kind, seed, sigma):

@@ -15,6 +15,7 @@ from concord.sums.counting import ORDERED, ProductBlock, count
 from concord.sums.histogram import Histogram, SumStage
 from concord.sums.reach import bound
 from support.compiled_nets import attention, graph_of, perceptron, recurrent
+from support.expressions import network, tensor
 from support.overflow_reference import as_objects
 
 
@@ -42,10 +43,8 @@ def listed(terms, bias=None):
 def convolution(stride=1, pad=0, group=1, dilation=1, channels=4, outputs=None, seed=0):
     rng = np.random.default_rng(seed)
     outputs = outputs or (3 if group == 1 else channels)
-    geometry = {"strides": (stride, stride), "pads": (pad,) * 4, "dilations": (dilation,) * 2, "group": group}
-    weight = rng.normal(0, 1, (outputs, channels // group, 3, 2))
-    attrs = {"weight": weight, "bias": rng.normal(0, 1, outputs), **geometry}
-    return graph_of([Node("Conv", "conv", ("x",), ("y",), attrs)], x=(1, channels, 6, 5))
+    weight, bias = rng.normal(0, 1, (outputs, channels // group, 3, 2)), rng.normal(0, 1, outputs)
+    return network(tensor(1, channels, 6, 5).conv(weight, bias, stride, pad, dilation, group))
 
 
 def convolved(node, x, w):
@@ -104,18 +103,10 @@ def test_fully_connected(bits):
 def graph_convolution(nodes=4, features=3, hidden=5):
     """Adjacency times features times weights, twice; the adjacency is an input."""
     rng = np.random.default_rng(3)
-    dense = [{"weight": rng.normal(0, 1, s), "bias": np.zeros(s[0])} for s in ((hidden, features), (2, hidden))]
-    return graph_of(
-        [
-            Node("MatMul", "gather0", ("a", "x"), ("b",)),
-            Node("Dense", "fc0", ("b",), ("c",), dense[0]),
-            Node("Relu", "relu", ("c",), ("d",)),
-            Node("MatMul", "gather1", ("a", "d"), ("e",)),
-            Node("Dense", "fc1", ("e",), ("y",), dense[1]),
-        ],
-        a=(1, nodes, nodes),
-        x=(1, nodes, features),
-    )
+    a, x = tensor(1, nodes, nodes, name="a"), tensor(1, nodes, features)
+    c = a.combined("MatMul", x, name="gather0").dense(rng.normal(0, 1, (hidden, features)), name="fc0")
+    d = c.relu(name="d")
+    return network(a.combined("MatMul", d, name="gather1").dense(rng.normal(0, 1, (2, hidden)), name="fc1"))
 
 
 def test_graph_convolutions():
@@ -124,7 +115,7 @@ def test_graph_convolutions():
     values = execute.run(graph, samples(graph), keep="all")
     found = {product.name: product for product in products(graph, samples(graph))}
     assert list(found) == ["gather0", "fc0", "gather1", "fc1"]
-    for name, second in (("gather0", "x"), ("gather1", "d")):
+    for name, second in (("gather0", "x"), ("gather1", "d.out")):
         product = found[name]
         x, w, bias = codes(product)
         assert bias is None and product.w.reshape(values[second].shape).tolist() == values[second].tolist()

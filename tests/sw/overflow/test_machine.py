@@ -9,6 +9,7 @@ from concord.graph.ir import Node
 from concord.overflow import analyse_machine
 from concord.sums.histogram import SumStage
 from support.compiled_nets import ROOMY, attention, graph_of, perceptron, recurrent, residual
+from support.expressions import network, tensor
 from support.overflow_reference import counted
 
 WIDER = ROOMY.replace(lanes=4, engines=2, narrow_depth=1024, wide_depth=1024)
@@ -20,10 +21,8 @@ def convolution(stride, pad, group, dilation=1, seed=0):
     """One convolution of an image."""
     rng = np.random.default_rng(seed)
     channels = 4 if group == 1 else group
-    geometry = {"strides": (stride, stride), "pads": (pad,) * 4, "dilations": (dilation,) * 2, "group": group}
     weight = rng.normal(0, 1, (5 if group == 1 else group, channels // group, 3, 3))
-    attrs = {"weight": weight, "bias": rng.normal(0, 1, len(weight)), **geometry}
-    return graph_of([Node("Conv", "conv", ("x",), ("y",), attrs)], x=(1, channels, 6, 5))
+    return network(tensor(1, channels, 6, 5).conv(weight, rng.normal(0, 1, len(weight)), stride, pad, dilation, group))
 
 
 NETS = {

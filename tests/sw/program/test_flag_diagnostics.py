@@ -12,6 +12,7 @@ from concord.spec.formats import Flag
 from concord.spec.isa import Op, decode
 from concord.spec.presets import TINY
 from support.commands import run
+from support.onnx_expressions import given, model_of, op
 from support.onnx_models import model, node
 
 
@@ -24,10 +25,8 @@ def chains(image):
 def folder(tmp_path_factory):
     """A product and a function that goes on on both sides, compiled for inputs of -1 to 1."""
     where = tmp_path_factory.mktemp("flags")
-    w = np.eye(4, dtype=np.float32)
-    nodes = [node("MatMul", ["x", "w"], ["a"], name="first"), node("Add", ["a", "two"], ["b"])]
-    nodes += [node("Sqrt", ["b"], ["c"]), node("Sigmoid", ["c"], ["y"], name="second")]
-    proto = model(nodes, {"x": (1, 4)}, constants={"w": w, "two": np.full(4, 2, dtype=np.float32)})
+    shifted = op.Add(op.MatMul(given(1, 4), np.eye(4), name="first"), np.full(4, 2.0))
+    proto = model_of(op.Sigmoid(op.Sqrt(shifted), name="second"))
     (where / "net.onnx").write_bytes(proto.SerializeToString())
     code, output = run("compile", where / "net.onnx", "--preset", "tiny", "--input-range", "-1,1")
     assert code == 0, output

@@ -13,7 +13,6 @@ from concord.compiler.model import compile_graph
 from concord.graph import execute
 from concord.graph.channels import channels
 from concord.graph.equalised import ChannelScale
-from concord.graph.ir import Node
 from concord.graph.passes import scales
 from concord.networks.calibrated import calibration_of, emulate
 from concord.networks.layer_errors import measured_errors
@@ -25,9 +24,10 @@ from concord.spec.compile_options import CompileOptions
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.presets import ECP5_85F, TINY
 from concord_bench.feature_scales import deviations, perceptron, rows
-from support.compiled_nets import ROOMY, graph_of
+from support.compiled_nets import ROOMY
 from support.derived_backends import every, networks
 from support.derived_modules import same
+from support.expressions import concat, network, tensor
 
 FEATURES = (8, 16, 40)
 
@@ -114,15 +114,12 @@ def test_channels_between_products():
         assert found < 0.02 and set(compiled.package.formats.channel_scales) == {"h"}
 
 
-def layer(op, name, x, inputs, outputs, size):
+def layer(op, x, outputs, size, name):
     """A product, its weights and those that read it of one size each."""
-    rng = np.random.default_rng(len(name) + ord(name[-1]))
-    shape, extra = (outputs, inputs), {}
-    if op == "Conv":
-        shape = (*shape, 3, 3)
-        extra = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 1}
+    rng, inputs = np.random.default_rng(len(name) + ord(name[-1])), x.shape[1]
+    shape = (outputs, inputs) if op == "Dense" else (outputs, inputs, 3, 3)
     weight = rng.normal(size=shape) * np.asarray(size).reshape(1, -1, *[1] * (len(shape) - 2)) / 3
-    return Node(op, name, (x,), (name,), {"weight": weight, "bias": np.zeros(outputs), **extra})
+    return x.dense(weight, name=name) if op == "Dense" else x.conv(weight, pads=1, name=name)
 
 
 def branches(op, widths, ratio, residual=False):
@@ -132,17 +129,13 @@ def branches(op, widths, ratio, residual=False):
     """
     shape = (1, 12) if op == "Dense" else (1, 3, 8, 8)
     sizes = [ratio ** -(k / (len(widths) - 1)) for k in range(len(widths))]
-    nodes, parts = [], []
+    x, parts = tensor(*shape), []
     for k, (width, size) in enumerate(zip(widths, sizes, strict=True)):
-        if width:
-            nodes += [layer(op, f"a{k}", "x", shape[1], width, size), Node("Relu", f"b{k}", (f"a{k}",), (f"b{k}",), {})]
-        parts.append(f"b{k}" if width else "x")
-        if residual and k == len(widths) - 1:
-            nodes += [layer(op, "r", "b0", widths[0], width, size), Node("Add", "s", ("r", parts[-1]), ("s",), {})]
-            parts[-1] = "s"
+        parts.append(layer(op, x, width, size, f"a{k}").relu() if width else x)
+    if residual:
+        parts[-1] = layer(op, parts[0], widths[-1], sizes[-1], "r") + parts[-1]
     each = np.repeat(1 / np.array(sizes), [width or shape[1] for width in widths])
-    joined = Node("Concat", "e", tuple(parts), ("e",), {"axis": 1})
-    graph = graph_of([*nodes, joined, layer(op, "y", "e", len(each), 5, each)], x=shape)
+    graph = network(layer(op, concat(1, *parts), 5, each, "y"))
     scales.run(graph)
     return graph, {"x": np.random.default_rng(9).normal(size=(40, *shape[1:]))}
 
@@ -172,7 +165,7 @@ def test_branches_of_different_sizes_side_by_side(name, ratio):
 @pytest.mark.parametrize(("size", "gains"), [(2.0**-12, True), (1.0, False)])
 def test_rows_of_small_weights_gain_by_being_multiplied(size, gains):
     """Weights of 2**-12 have the unit of the least exponent, 2**-15; they grow as their result is multiplied."""
-    graph = graph_of([layer("Dense", "a", "x", 12, 5, size), layer("Dense", "y", "a", 5, 5, 1.0)], x=(1, 12))
+    graph = network(layer("Dense", layer("Dense", tensor(1, 12), 5, size, "a"), 5, 1.0, "y"))
     values = execute.run(graph, {"x": np.random.default_rng(9).normal(size=(40, 12))}, keep="all")
     first, _ = product_losses(graph, channels(graph), ECP5_85F, values, {})
     plain, divided = (first.cost(first.blocks[0], np.zeros(12, int), np.full(5, power)) for power in (0, -3))
@@ -217,9 +210,7 @@ def test_a_given_range_is_believed():
 def test_codes_are_worth_more_than_a_little_error():
     """An image in bytes travels in bytes, though one channel is darker."""
     weight = np.random.default_rng(1).normal(size=(8, 3, 3, 3)) * np.array([1.0, 2, 1]).reshape(1, 3, 1, 1)
-    conv = Node("Conv", "conv", ("x",), ("y",), {"weight": weight, "bias": np.ones(8), "strides": (1, 1),
-                "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1})  # fmt: skip
-    graph = graph_of([conv], x=(1, 3, 8, 8))
+    graph = network(tensor(1, 3, 8, 8).conv(weight, np.ones(8), pads=1))
     x = {"x": np.random.default_rng(2).integers(0, 256, (40, 3, 8, 8)) // np.array([1, 2, 1]).reshape(1, 3, 1, 1)}
     x = {"x": x["x"].astype(float)}
     assert for_samples(graph, ECP5_85F, x) == {}

@@ -12,12 +12,12 @@ from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import calibration_of, choose_formats, emulate
 from concord.spec.formats import Flag
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of, residual
+from support.compiled_nets import residual
+from support.expressions import network, tensor
 
 
 def inputs(scale=1.0, samples=8):
@@ -45,8 +45,8 @@ def test_static_exponents_hold_the_largest_value():
     values = execute.run(graph, inputs(), keep="all")
     exponents = static_exponents(compiled, values)
     assert set(exponents) == {layer.tensor for layer in compiled.lowered.layers}
-    for tensor, exponent in exponents.items():
-        largest = np.abs(values[tensor]).max()
+    for name, exponent in exponents.items():
+        largest = np.abs(values[name]).max()
         assert TINY.act.q_max * 2.0 ** (exponent - 1) < largest <= TINY.act.q_max * 2.0**exponent
     tighter = static_exponents(compiled, values, margin=1)
     assert tighter == {tensor: exponent - 1 for tensor, exponent in exponents.items()}
@@ -91,7 +91,7 @@ def test_the_candidate_with_the_least_error_is_chosen():
 
 def function(name):
     """One function of eight inputs."""
-    return graph_of([Node("Function", "function", ("x",), ("y",), {"functions": ((name, {}),)})], x=(1, 8))
+    return network(tensor(1, 8).function(name))
 
 
 @pytest.mark.parametrize(("name", "low", "high"), [("log", 300, 420), ("reciprocal", -20, -16), ("sqrt", 100, 140)])

@@ -10,22 +10,19 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.golden.codes import CodeRange, Codes
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of
+from support.expressions import concat, network, tensor
 
 
-def conv(pads=(0, 0, 1, 1), strides=(1, 1), channels=1, group=1, bias=(1.0, -2.0, 0.5)):
+def conv(x, pads=(0, 0, 1, 1), strides=1, group=1, bias=(1.0, -2.0, 0.5)):
     """Weights that are held exactly."""
-    weight = np.random.default_rng(3).choice([-0.5, 0.25, 0.0, 1.0], (3, channels // group, 2, 2))
-    attrs = {"strides": strides, "pads": pads, "dilations": (1, 1), "group": group}
-    return Node("Conv", "first", ("x",), ("y",), {"weight": weight, "bias": np.array(bias), **attrs})
+    weight = np.random.default_rng(3).choice([-0.5, 0.25, 0.0, 1.0], (3, x.shape[1] // group, 2, 2))
+    return x.conv(weight, np.array(bias), strides, pads, group=group, name="first")
 
 
-def network(size=5, **options):
-    first = conv(**options)
-    return graph_of([first], x=(1, options.get("channels", 1), size, size))
+def one_layer(size=5, channels=1, **options):
+    return network(conv(tensor(1, channels, size, size), **options))
 
 
 def pixels(graph, samples=6, most=254):
@@ -37,7 +34,7 @@ def pixels(graph, samples=6, most=254):
 
 @pytest.mark.parametrize("options", [{}, {"pads": (0, 1, 1, 0)}, {"strides": (2, 2)}, {"pads": (0, 0, 0, 0)}])
 def test_pixels_are_exact_at_the_border_too(options):
-    graph = network(**options)
+    graph = one_layer(**options)
     x = pixels(graph)
     want = execute.run(graph, x)["y"].astype(np.float16)
     plain, centred = (compile_graph(graph, TINY, Formats(input_offsets=c)) for c in ({}, {"x": 127.0}))
@@ -56,9 +53,7 @@ def test_pixels_are_exact_at_the_border_too(options):
 def test_the_bias_makes_up_for_the_weights_that_are_there(mant):
     """Not for those that were asked for, when they are not held exactly: results stay where they were."""
     weight = np.random.default_rng(8).uniform(-1, 1, (3, 1, 2, 2))
-    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": 1}
-    node = Node("Conv", "first", ("x",), ("y",), {"weight": weight, "bias": np.array([1.0, -2.0, 0.5]), **attrs})
-    graph = graph_of([node], x=(1, 1, 5, 5))
+    graph = network(tensor(1, 1, 5, 5).conv(weight, np.array([1.0, -2.0, 0.5]), name="first"))
     x = pixels(graph, most=127)  # held exactly with and without 64 taken off
     plain, centred = (
         emulate(compile_graph(graph, TINY, Formats(input_offsets=c, mantissas={"first": mant})), x)["y"].astype(float)
@@ -72,25 +67,24 @@ def test_the_bias_makes_up_for_the_weights_that_are_there(mant):
 
 def behind_a_transpose():
     """Channels last, as they come out of a camera."""
-    turn = Node("Transpose", "turn", ("i",), ("x",), {"perm": (0, 3, 1, 2)})
-    return graph_of([turn, conv()], i=(1, 5, 5, 1))
+    return network(conv(tensor(1, 5, 5, 1, name="i").transpose(0, 3, 1, 2)))
 
 
 def test_what_moves_elements_is_looked_through():
     graph = behind_a_transpose()
-    x = {"i": pixels(network())["x"].transpose(0, 2, 3, 1)}
+    x = {"i": pixels(one_layer())["x"].transpose(0, 2, 3, 1)}
     centred = compile_graph(graph, TINY, Formats(input_offsets={"i": 127.0}))
     assert np.array_equal(emulate(centred, x)["y"], execute.run(graph, x)["y"].astype(np.float16))
 
 
 def two_readers():
-    relu, join = Node("Relu", "relu", ("x",), ("r",)), Node("Concat", "join", ("y", "r"), ("z",), {"axis": 1})
-    return graph_of([conv(), relu, join], x=(1, 1, 5, 5))
+    x = tensor(1, 1, 5, 5)
+    return network(y=concat(1, conv(x), x.relu()))
 
 
 @pytest.mark.parametrize(
     "graph",
-    [network(channels=3, group=3), network(channels=2), two_readers()],
+    [one_layer(channels=3, group=3), one_layer(channels=2), two_readers()],
     ids=["groups", "padded by the NPU", "two readers"],
 )
 def test_other_inputs_stay_as_they_are(graph):
@@ -104,7 +98,7 @@ def test_other_inputs_stay_as_they_are(graph):
 
 @pytest.mark.parametrize(("most", "scale"), [(254, 1.0), (255, 1.0), (255, 1 / 255)])
 def test_calibration_finds_the_middle(most, scale):
-    graph = network()
+    graph = one_layer()
     x = {name: scale * values for name, values in pixels(graph, 40, most).items()}
     (offset,) = input_offsets(compile_graph(graph, TINY), x).values()
     assert abs(offset / scale - most / 2) <= 0.51
@@ -112,14 +106,14 @@ def test_calibration_finds_the_middle(most, scale):
 
 def test_pixels_that_begin_above_zero():
     """The middle of a range, not half its width."""
-    graph = network()
+    graph = one_layer()
     x = {name: values / 2 + 120 for name, values in pixels(graph, 40).items()}
     (offset,) = input_offsets(compile_graph(graph, TINY), x).values()
     assert abs(offset - (120 + 254 / 4)) <= 0.51
 
 
 def test_inputs_around_zero_stay():
-    graph = network()
+    graph = one_layer()
     x = {"x": np.random.default_rng(6).normal(0, 1, (40, *graph.sample_shape("x")))}
     assert input_offsets(compile_graph(graph, TINY), x) == {}
     few = {"x": np.random.default_rng(7).exponential(1, (40, *graph.sample_shape("x"))) ** 4}
@@ -127,14 +121,14 @@ def test_inputs_around_zero_stay():
 
 
 def test_codes_of_a_quantised_model_stay():
-    graph = network()
+    graph = one_layer()
     graph.quantization["x"] = Codes(8, 1.0, 0, CodeRange.UNSIGNED)
     compiled = compile_graph(graph, TINY)
     assert "x" in compiled.package.arrangement.grids and input_offsets(compiled, pixels(graph)) == {}
 
 
 def test_calibration_measures_what_it_is_good_for():
-    graph = network()
+    graph = one_layer()
     calibration = calibration_of(graph, pixels(graph, 30))
     follow = Follow.BIASES | Follow.INPUTS
     centred = calibration.measure("", TINY, Formats(), follow)
@@ -147,6 +141,6 @@ def test_calibration_measures_what_it_is_good_for():
 
 def test_without_a_bias_none_is_chosen():
     """One that is given is made up for by what follows, as networks on codes do it."""
-    graph = network(bias=(0.0, 0.0, 0.0))
+    graph = one_layer(bias=(0.0, 0.0, 0.0))
     plain = compile_graph(graph, TINY.replace(wide_depth=256))
     assert plain.lowered.offsettable == set() and input_offsets(plain, pixels(graph)) == {}

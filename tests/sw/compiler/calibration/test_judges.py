@@ -9,21 +9,19 @@ from concord.compiler.calibration.preference import TIE
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, choose_formats, emulate, observe
 from concord.report import analyse
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of, residual
+from support.compiled_nets import residual
+from support.expressions import network, tensor
 
 
 def detector(*functions, outputs=1):
     """A product with few results, and functions behind it."""
-    rng = np.random.default_rng(0)
-    nodes = [Node("Dense", "fc", ("x",), ("a",), {"weight": rng.normal(0, 1, (outputs, 8)), "bias": np.zeros(outputs)})]
-    for k, name in enumerate(functions):
-        attrs = {"functions": ((name, {}),)}
-        nodes.append(Node("Function", f"{name}{k}", (nodes[-1].outputs[0],), (f"{name}{k}.out",), attrs))
-    return graph_of(nodes, x=(1, 8))
+    y = tensor(1, 8).dense(np.random.default_rng(0).normal(0, 1, (outputs, 8)), name="fc")
+    for name in functions:
+        y = y.function(name)
+    return network(y)
 
 
 def samples(count=20, scale=1.0):
@@ -33,7 +31,7 @@ def samples(count=20, scale=1.0):
 def test_the_error_is_that_before_the_final_sigmoid():
     """Behind it large errors of clear decisions do not show."""
     graph, x = detector("sigmoid"), samples(scale=10)
-    logits = execute.run(graph, x, keep=["a"])["a"]
+    logits = execute.run(graph, x, keep=["fc.out"])["fc.out"]
 
     def run(compiled, given):
         (name,) = compiled.lowered.graph.outputs
@@ -41,14 +39,14 @@ def test_the_error_is_that_before_the_final_sigmoid():
 
     one = calibration_of(graph, x, run).measure("", TINY, Formats())
     assert one.error == pytest.approx(0.25)
-    np.testing.assert_allclose(one.outputs["sigmoid0.out"], 1 / (1 + np.exp(-1.25 * logits)))
+    np.testing.assert_allclose(one.outputs["y"], 1 / (1 + np.exp(-1.25 * logits)))
     real = calibration_of(graph, x).measure("", TINY, Formats())
     assert 0 < real.error < 0.05
     assert "Errors are those before the final sigmoid." in choose_formats(graph, TINY, x).table().caption
 
 
 @pytest.mark.parametrize(
-    "functions, read", [(["sigmoid"], "a"), ([], None), (["tanh"], None), (["sigmoid", "tanh"], None)]
+    "functions, read", [(["sigmoid"], "fc.out"), ([], None), (["tanh"], None), (["sigmoid", "tanh"], None)]
 )
 def test_only_a_sigmoid_at_the_end_is_left_out(functions, read):
     graph = detector(*functions)
@@ -60,7 +58,7 @@ def test_only_a_sigmoid_at_the_end_is_left_out(functions, read):
 
 def test_several_results_of_which_one_is_behind_a_sigmoid():
     graph = detector("sigmoid")
-    graph.outputs.append("a")
+    graph.outputs.append("fc.out")
     assert before_sigmoids(graph)[1] == {}, "what is an output itself stays one"
     graph = residual()
     short, found = before_sigmoids(graph)
@@ -141,7 +139,7 @@ def test_each_half_is_measured_with_what_the_other_one_says():
     seen = []
 
     def run(compiled, given):
-        seen.append((compiled.package.formats.ranges.get("a"), np.abs(given["x"]).max()))
+        seen.append((compiled.package.formats.ranges.get("fc.out"), np.abs(given["x"]).max()))
         return observe(compiled, given)
 
     x = samples(20, scale=0.02)

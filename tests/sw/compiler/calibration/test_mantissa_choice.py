@@ -9,13 +9,13 @@ from concord.compiler.calibration.mantissas import Budget, choose_mantissas
 from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import compile_graph
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, emulate
 from concord.networks.folder import load_package
 from concord.networks.samples import labels_of
 from concord.spec.presets import PRESETS, TINY
 from support.commands import run, two_products
-from support.compiled_nets import graph_of, perceptron, recurrent, residual
+from support.compiled_nets import perceptron, recurrent, residual
+from support.expressions import network, tensor
 
 
 def calibration(graph, count=48, **more):
@@ -65,11 +65,9 @@ def test_a_choice_is_the_same_every_time(measured):
 def test_bits_are_taken_where_they_cost_little():
     """Of two products one of whose results hardly counts, that one gets the narrower weights."""
     rng = np.random.default_rng(3)
-    nodes = [
-        Node("Dense", name, ("x",), (f"{name}.out",), {"weight": rng.normal(0, scale, (8, 8)), "bias": np.zeros(8)})
-        for name, scale in (("loud", 1.0), ("quiet", 0.02))
-    ]
-    graph = graph_of([*nodes, Node("Add", "sum", ("loud.out", "quiet.out"), ("y",))], x=(1, 8))
+    x = tensor(1, 8)
+    loud, quiet = (x.dense(rng.normal(0, scale, (8, 8)), name=name) for name, scale in (("loud", 1.0), ("quiet", 0.02)))
+    graph = network(loud + quiet)
     choice = choose_mantissas(calibration(graph), TINY, Budget("error", 3))
     widths = {"loud": 8, "quiet": 8} | choice.chosen.compiled.package.formats.mantissas
     assert choice.met and widths["quiet"] == 3 < widths["loud"]

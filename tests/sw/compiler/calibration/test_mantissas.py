@@ -9,14 +9,14 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.memory.footprint import weight_bits
 from concord.compiler.model import compile_graph
 from concord.golden.blocks import dequantize, quantize_float
-from concord.graph.ir import Node
 from concord.image.packing import pack_depthwise, pack_matrix, quantize_depthwise, quantize_matrix
 from concord.networks.calibrated import emulate
 from concord.networks.folder import load_package, recompile
 from concord.report import analyse, render
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from support.commands import run, two_products
-from support.compiled_nets import graph_of, gru, residual
+from support.compiled_nets import gru, residual
+from support.expressions import network, tensor
 
 WIDTHS = range(3, 9)
 
@@ -62,8 +62,7 @@ def test_widths_are_checked(width):
 
 def exact(weight):
     """A product whose inputs and outputs are exact, so that only the weights are rounded."""
-    attrs = {"weight": weight, "bias": np.zeros(len(weight))}
-    return graph_of([Node("Dense", "dense", ("x",), ("y",), attrs)], x=(1, weight.shape[1]))
+    return network(tensor(1, weight.shape[1]).dense(weight, name="dense"))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -14,11 +14,10 @@ from concord.compiler.calibration.preference import FLAGGED, TIE, flags_text, pr
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import compile_graph
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, choose_formats, observe
 from concord.program.flags import FlagDiagnostic
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of
+from support.expressions import network, tensor
 
 TIGHTER = "static exponents, one bit tighter"
 
@@ -26,12 +25,9 @@ TIGHTER = "static exponents, one bit tighter"
 def bent(seed=2, scale=1.7):
     """Two products with a tanh between them, many of whose results are nearly 1, and samples."""
     rng = np.random.default_rng(seed)
-    nodes = [
-        Node("Dense", "one", ("x",), ("a",), {"weight": rng.normal(0, scale, (8, 8)) / 8**0.5, "bias": np.zeros(8)}),
-        Node("Function", "bend", ("a",), ("b",), {"functions": (("tanh", {}),)}),
-        Node("Dense", "two", ("b",), ("y",), {"weight": rng.normal(0, 0.4, (4, 8)), "bias": np.zeros(4)}),
-    ]
-    return graph_of(nodes, x=(1, 8)), {"x": rng.normal(0, 1, (40, 8))}
+    one = tensor(1, 8).dense(rng.normal(0, scale, (8, 8)) / 8**0.5)
+    y = one.function("tanh", name="bend").dense(rng.normal(0, 0.4, (4, 8)))
+    return network(y), {"x": rng.normal(0, 1, (40, 8))}
 
 
 def test_a_format_that_saturates_and_wins_by_a_hair_is_not_taken():

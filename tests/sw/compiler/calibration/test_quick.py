@@ -8,23 +8,20 @@ from concord.compiler.calibration.calibration import ALL, Follow
 from concord.compiler.calibration.formats import QUICK
 from concord.compiler.calibration.formats import choose_formats as compared
 from concord.compiler.calibration.mantissas import Budget, choose_mantissas
-from concord.graph.ir import Node
 from concord.networks.calibrated import calibration_of, choose_formats, observe
 from concord.spec.presets import TINY
 from support.commands import run
-from support.compiled_nets import graph_of, perceptron
+from support.compiled_nets import perceptron
+from support.expressions import network, tensor
 from support.onnx_models import model, node
 
 
 def rooted():
     """A product with a bias, a square root whose table depends on what it reads, and a product."""
     rng = np.random.default_rng(3)
-    nodes = [
-        Node("Dense", "one", ("x",), ("a",), {"weight": rng.uniform(0, 1, (6, 6)), "bias": np.full(6, 0.5)}),
-        Node("Function", "root", ("a",), ("b",), {"functions": (("sqrt", {}),)}),
-        Node("Dense", "two", ("b",), ("y",), {"weight": rng.normal(0, 0.4, (3, 6)), "bias": np.ones(3)}),
-    ]
-    return graph_of(nodes, x=(1, 6)), {"x": rng.uniform(0.5, 1, (30, 6))}
+    one = tensor(1, 6).dense(rng.uniform(0, 1, (6, 6)), np.full(6, 0.5), name="one")
+    y = one.function("sqrt").dense(rng.normal(0, 0.4, (3, 6)), np.ones(3))
+    return network(y), {"x": rng.uniform(0.5, 1, (30, 6))}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +46,7 @@ def test_quick_compares_nothing(search):
     (chosen,) = evidence.candidates
     assert chosen.label == "dynamic exponents, weights to the nearest" and chosen.follow == ALL & ~Follow.WEIGHTS
     formats = chosen.compiled.package.formats
-    assert "a" in formats.ranges and "one" in formats.means and not formats.weights and not formats.exponents
+    assert "one.out" in formats.ranges and "one" in formats.means and not formats.weights and not formats.exponents
     assert QUICK in evidence.notes and "Quick: nothing was compared" in evidence.table().caption
     searched = {one.label: one for one in search[0].candidates}
     same = searched.get(chosen.label) or searched["dynamic exponents"]
@@ -59,7 +56,7 @@ def test_quick_compares_nothing(search):
 def test_functions_that_one_table_does_not_hold_get_several():
     """One table has the same step for powers of very different sizes."""
     x = np.exp2(np.random.default_rng(3).uniform(-16, 7, (40, 8)))
-    graph = graph_of([Node("Function", "root", ("x",), ("a",), {"functions": (("sqrt", {}),)})], x=(1, 8))
+    graph = network(tensor(1, 8).function("sqrt", name="root"))
     seen = []
     evidence = choose_formats(graph, TINY, {"x": x}, quick=True, show=lambda *what: seen.append(what))
     (chosen,) = evidence.candidates

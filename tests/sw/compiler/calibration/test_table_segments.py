@@ -13,14 +13,13 @@ from concord.functions.segmented import TableSegment
 from concord.functions.tables import standard_range
 from concord.golden import binary16
 from concord.graph.execute import run
-from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import calibration_of, choose_formats
 from concord.networks.folder import load_package
 from concord.report import NetworkFacts
 from concord.spec.presets import ECP5_85F, TINY
 from support.commands import run as command
-from support.compiled_nets import graph_of
+from support.expressions import network, tensor
 from support.onnx_models import model as proto
 from support.onnx_models import node
 from support.reference_runs import run_reference
@@ -36,10 +35,10 @@ def powers(shape=(40, 8), low=-16, high=7):
 
 def wide(name="sqrt", more=()):
     """A function of eight inputs, and more of the result."""
-    nodes = [Node("Function", "wide", ("x",), ("a",), {"functions": ((name, {}),)})]
-    nodes += [Node("Function", f"f{k}", ("a",), (f"b{k}",), {"functions": ((one, {}),)}) for k, one in enumerate(more)]
-    nodes += [Node("Add", f"sum{k}", ("a" if not k else f"s{k - 1}", f"b{k}"), (f"s{k}",)) for k in range(len(more))]
-    return graph_of(nodes, x=(1, 8))
+    y = a = tensor(1, 8).function(name, name="wide")
+    for other in more:
+        y = y + a.function(other)
+    return network(y)
 
 
 def emulated(compiled, x):
@@ -126,7 +125,7 @@ def test_calibration_divides_where_it_helps(name):
     assert evidence.chosen.error < min(others) / 2
     assert Formats.from_dict(formats.to_dict()) == formats
     (want,) = run(evidence.chosen.compiled.graph, {"x": x}).values()
-    np.testing.assert_array_equal(want, run(graph, {"x": x})["a"], "the graph with the segments is the same function")
+    np.testing.assert_array_equal(want, run(graph, {"x": x})["y"], "the graph with the segments is the same function")
 
 
 @pytest.mark.slow
@@ -136,7 +135,7 @@ def test_the_emulator_is_the_reference_machine():
     assert compiled.package.formats.table_segments
     ports = compiled.package.arrangement.pack({"x": x[:3]})
     want, _ = run_reference(compiled.image, next(iter(ports.values())))
-    assert want and np.array_equal(emulated(compiled, x[:3]), compiled.package.finish({"x": x[:3]}, want)["a"])
+    assert want and np.array_equal(emulated(compiled, x[:3]), compiled.package.finish({"x": x[:3]}, want)["y"])
 
 
 @pytest.mark.slow
@@ -171,12 +170,8 @@ def test_nothing_is_divided_without_reason(graph, x):
 
 @pytest.mark.slow
 def test_what_the_host_computes_has_no_tables():
-    nodes = [
-        Node("Function", "wide", ("x",), ("a",), {"functions": (("sqrt", {}),)}),
-        Node("Softmax", "soft", ("a",), ("b",), {"axis": 1}),
-        Node("Function", "last", ("b",), ("y",), {"functions": (("log", {}),)}),
-    ]
-    evidence = choose_formats(graph_of(nodes, x=(1, 8)), TINY, {"x": powers()})
+    graph = network(tensor(1, 8).function("sqrt", name="wide").softmax(1).function("log"))
+    evidence = choose_formats(graph, TINY, {"x": powers()})
     assert [node.op for node in evidence.chosen.compiled.host_graph.nodes] == ["Softmax", "Function"]
     assert {name for c in evidence.candidates for name in c.compiled.package.formats.table_segments} == {"wide"}
 
@@ -220,15 +215,9 @@ def test_no_more_tables_than_the_program_has_room_for():
 def test_a_function_of_one_number():
     """Shares add up to 1 in all samples, and a table of the reciprocal has more than one entry."""
     rng = np.random.default_rng(2)
-    nodes = [
-        Node("Dense", "dense", ("x",), ("a",), {"weight": rng.normal(size=(3, 4)), "bias": np.zeros(3)}),
-        Node("Softmax", "softmax", ("a",), ("s",), {"axis": 1}),
-        Node("ReduceSum", "sum", ("s",), ("t",), {"axes": (1,), "keepdims": True}),
-        Node("Function", "inverse", ("t",), ("i",), {"functions": (("reciprocal", {}),)}),
-        Node("Mul", "shares", ("s", "i"), ("y",), {}),
-        Node("Dense", "last", ("y",), ("z",), {"weight": rng.normal(size=(2, 3)), "bias": np.zeros(2)}),
-    ]
-    graph = graph_of(nodes, x=(1, 4))
+    s = tensor(1, 4).dense(rng.normal(size=(3, 4))).softmax(1)
+    shares = s * s.reduce("Sum", 1).function("reciprocal")
+    graph = network(shares.dense(rng.normal(size=(2, 3))))
     x = {"x": rng.normal(size=(20, 4))}
     evidence = choose_formats(graph, ECP5_85F, x, quick=True)
     assert evidence.chosen.error < 0.02

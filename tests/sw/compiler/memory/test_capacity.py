@@ -12,13 +12,14 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.graph.ir import Node
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, TINY, UP5K, with_mantissas
-from support.compiled_nets import ROOMY, check, graph_of, heads, integers, perceptron
-from support.onnx_models import floats, mlp, model, node
-from support.row_tiled_nets import conv, separable, window
+from support.compiled_nets import ROOMY, heads, perceptron
+from support.expressions import concat, exact, network, tensor, whole
+from support.onnx_expressions import given, model_of, op
+from support.onnx_models import floats, mlp
+from support.row_tiled_nets import separable
 
 
 def refused(graph, config, **options):
@@ -80,13 +81,10 @@ def test_what_is_too_large_for_every_preset(tmp_path, board, presets):
 @pytest.mark.slow
 def test_feature_maps_beyond_every_address_are_told_as_such(tmp_path):
     """The first convolution writes 2 x 16,384 vectors and more, which no instruction can address."""
-    kernels = {"w": floats(8, 3, 3, 3), "v": floats(8, 8, 3, 3)}
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], name="first", pads=[1, 1, 1, 1]),
-        node("Conv", ["a", "v"], ["b"], name="second", pads=[1, 1, 1, 1]),
-        node("MaxPool", ["b"], ["y"], name="pool", kernel_shape=[32, 32], strides=[32, 32]),
-    ]
-    lines = compiled_by_command(tmp_path, model(nodes, {"x": (1, 3, 128, 128)}, constants=kernels), "--preset", "up5k")
+    a = op.Conv(given(1, 3, 128, 128), floats(8, 3, 3, 3), name="first", pads=[1] * 4)
+    b = op.Conv(a, floats(8, 8, 3, 3), name="second", pads=[1] * 4)
+    proto = model_of(op.MaxPool(b, name="pool", kernel_shape=[32, 32], strides=[32, 32]))
+    lines = compiled_by_command(tmp_path, proto, "--preset", "up5k")
     assert re.match(
         r"Error: does not fit into up5k: narrow memory has 256 vectors, but \d+ are needed \(tensors.narrow "
         r"\d+\).*; row tiles need \d+ vectors of narrow memory, which has \d+ left and ",
@@ -148,57 +146,41 @@ def test_samples_side_by_side_are_named():
 
 def test_why_there_is_no_row_tiling():
     rng = np.random.default_rng(0)
-    few = TINY.replace(narrow_depth=16, wide_depth=16)
-    pool = Node("MaxPool", "p", ("x",), ("a",), window((2, 2)) | {"kernel": (2, 2)})
-    line = graph_of([conv(rng, "c", "x", "y", (4, 4, 1, 3))], x=(1, 4, 1, 40))
-    halves = conv(rng, "c", "x", "b", (4, 4, 2, 2), strides=(2, 2))
-    both = graph_of([pool, halves, Node("Add", "s", ("a", "b"), ("y",))], x=(1, 4, 8, 8))
+    few, x = TINY.replace(narrow_depth=16, wide_depth=16), tensor(1, 4, 8, 8)
+    line = network(tensor(1, 4, 1, 40).conv(rng.normal(size=(4, 4, 1, 3)), name="c"))
+    both = network(x.pool("MaxPool", 2, 2) + x.conv(rng.normal(size=(4, 4, 2, 2)), strides=2))
     assert "row tiling is not possible: layer 'c' reads a tensor of a single row" in str(refused(line, few))
-    as_it_is = graph_of([Node("Reshape", "rows", ("x",), ("y",), {"shape": (1, 20, 20)})], x=(1, 400))
+    as_it_is = network(tensor(1, 400).reshape(1, 20, 20))
     assert "row tiling is not possible: outputs are inputs as they are" in str(refused(as_it_is, few))
     assert "row tiles need" in str(refused(both, few.replace(matrix_depth=1024)))
-    steps = {"W": floats(1, 8, 3), "R": floats(1, 8, 2)}
-    proto = model([node("LSTM", ["x", *steps], ["y"], hidden_size=2, name="cell")], {"x": (40, 1, 3)}, constants=steps)
+    proto = model_of(op.LSTM(given(40, 1, 3), floats(1, 8, 3), floats(1, 8, 2), hidden_size=2, name="cell"))
     message = str(refused(import_model(proto), TINY.replace(narrow_depth=16)))
     assert "row tiling is not possible: layer 'cell' is recurrent" in message
 
 
-TOO_LARGE = [
-    ({"x": (1, 20000)}, [node("Gemm", ["x", "w"], ["y"], name="n")], (20000, 4), "per position must be at most 1023"),
-    ({"x": (1, 4)}, [node("Gemm", ["x", "w"], ["y"], name="n")], (4, 20000), "per position must be at most 1023"),
-    (
-        {"x": (1, 3000)},
-        [node("Gemm", ["x", "w"], ["y"], name="n")],
-        (3000, 4),
-        "sum on tiny must be at most 64, not 750",
+TOO_LARGE = {
+    "per position must be at most 1023": op.Gemm(given(1, 20000), floats(20000, 4), name="n"),
+    "native vectors per position must be at most 1023": op.Gemm(given(1, 4), floats(4, 20000), name="n"),
+    "sum on tiny must be at most 64, not 750": op.Gemm(given(1, 3000), floats(3000, 4), name="n"),
+    "dilation must be at most 31, not 40": op.Conv(
+        given(1, 8, 100, 100), floats(4, 8, 1, 3), name="n", dilations=[1, 40]
     ),
-    (
-        {"x": (1, 8, 100, 100)},
-        [node("Conv", ["x", "w"], ["y"], name="n", dilations=[1, 40])],
-        (4, 8, 1, 3),
-        "dilation must be at most 31, not 40",
+    "size of a padded image must be at most 4095, not 9000": op.Conv(
+        given(1, 8, 4, 9000), floats(4, 8, 1, 3), name="n", pads=[0, 1, 0, 1]
     ),
-    (
-        {"x": (1, 8, 4, 9000)},
-        [node("Conv", ["x", "w"], ["y"], name="n", pads=[0, 1, 0, 1])],
-        (4, 8, 1, 3),
-        "size of a padded image must be at most 4095, not 9000",
-    ),
-]
+}
 
 
-@pytest.mark.parametrize(("shapes", "nodes", "weight", "message"), TOO_LARGE, ids=[case[-1] for case in TOO_LARGE])
-def test_what_no_chain_can_say_is_told_by_node(shapes, nodes, weight, message):
-    graph = import_model(model(nodes, shapes, constants={"w": floats(*weight)}))
+@pytest.mark.parametrize("message", TOO_LARGE)
+def test_what_no_chain_can_say_is_told_by_node(message):
     with pytest.raises(Unsupported, match=message) as caught:
-        compile_graph(graph, TINY)
+        compile_graph(import_model(model_of(TOO_LARGE[message])), TINY)
     (reason,) = caught.value.reasons
     assert " 'n': " in reason
 
 
 def test_sums_of_recurrent_layers_are_checked():
-    steps = {"W": floats(1, 4, 600), "R": floats(1, 4, 1)}
-    proto = model([node("LSTM", ["x", *steps], ["y"], hidden_size=1, name="n")], {"x": (2, 1, 600)}, constants=steps)
+    proto = model_of(op.LSTM(given(2, 1, 600), floats(1, 4, 600), floats(1, 4, 1), hidden_size=1, name="n"))
     graph = import_model(proto)
     with pytest.raises(Unsupported, match="LSTM 'n': native products in a sum on tiny must be at most 64, not 150"):
         compile_graph(graph, TINY)
@@ -207,39 +189,35 @@ def test_sums_of_recurrent_layers_are_checked():
 
 
 def attention_of(tokens, heads, width):
-    nodes = [
-        node("MatMul", ["q", "k"], ["s"]),
-        node("Softmax", ["s"], ["p"], axis=-1),
-        node("MatMul", ["p", "v"], ["y"]),
-    ]
-    shapes = {"q": (1, heads, tokens, width), "k": (1, heads, width, tokens), "v": (1, heads, tokens, width)}
-    return model(nodes, shapes)
+    q, v = (given(1, heads, tokens, width, name=name) for name in "qv")
+    scores = op.MatMul(q, given(1, heads, width, tokens, name="k"))
+    return model_of(op.MatMul(op.Softmax(scores, axis=-1), v))
 
 
-def one_layer(shape, *weight, op="Gemm", **attrs):
-    return model(
-        [node(op, ["x", "w"], ["y"], name="fc", **attrs)], {"x": shape}, constants={"w": np.zeros(weight, "f")}
-    )
+def product(shape, *weight):
+    return model_of(op.Gemm(given(*shape), np.zeros(weight), name="fc"))
 
 
 FAR_TOO_LARGE = {
-    "rows": (one_layer((65536, 64), 64, 16), "Dense 'fc': native vectors of x must be at most 16384, not 262144"),
-    "line": (model([node("Relu", ["x"], ["y"])], {"x": (1, 1 << 22)}), "vectors of x must be at most 16384, not 2"),
-    "dimension": (model([node("Relu", ["x"], ["y"])], {"x": (1, 1 << 31)}),
-                  "input 'x': must have at most 16777216 elements, not 2147483648; make it smaller"),
-    "result": (model([node("Expand", ["x", "s"], ["y"])], {"x": (1, 8)}, constants={"s": np.array([1 << 30, 8])}),
-               "Expand 'y': "),
-    "products": (attention_of(128, 4, 32), "the elements [1, 4, 128, 128, 32] must be at most 262144, not 2097152"),
-    "attention": (attention_of(64, 6, 8), "narrow memory has 2048 vectors, but "),
-    "weights": (one_layer((1, 4096), 4096, 1024), "memory has 2048 words, but 4194304 weights need at least 32768"),
-    "maps": (one_layer((1, 16, 512, 512), 16, 16, 3, 3, op="Conv", pads=[1] * 4), "memory has 2048 vectors, but 2"),
-}  # fmt: skip
+    "Dense 'fc': native vectors of x must be at most 16384, not 262144": product((65536, 64), 64, 16),
+    "vectors of x must be at most 16384, not 2": model_of(op.Relu(given(1, 1 << 22))),
+    "input 'x': must have at most 16777216 elements, not 2147483648; make it smaller": model_of(
+        op.Relu(given(1, 1 << 31))
+    ),
+    "Expand 'y': ": model_of(op.Expand(given(1, 8), [1 << 30, 8])),
+    "the elements [1, 4, 128, 128, 32] must be at most 262144, not 2097152": attention_of(128, 4, 32),
+    "narrow memory has 2048 vectors, but ": attention_of(64, 6, 8),
+    "memory has 2048 words, but 4194304 weights need at least 32768": product((1, 4096), 4096, 1024),
+    "memory has 2048 vectors, but 2": model_of(
+        op.Conv(given(1, 16, 512, 512), np.zeros((16, 16, 3, 3)), name="fc", pads=[1] * 4)
+    ),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("proto", "message"), FAR_TOO_LARGE.values(), ids=FAR_TOO_LARGE)
-def test_what_is_far_too_large_is_told_first(tmp_path, proto, message):
-    lines = compiled_by_command(tmp_path, proto)
+@pytest.mark.parametrize("message", FAR_TOO_LARGE)
+def test_what_is_far_too_large_is_told_first(tmp_path, message):
+    lines = compiled_by_command(tmp_path, FAR_TOO_LARGE[message])
     assert any(message in line for line in lines[:4]), lines
 
 
@@ -282,11 +260,11 @@ def test_the_preset_that_computes_most_is_named_first(tmp_path):
 
 def test_equal_weights_are_stored_once():
     """Not those whose mantissas differ."""
-    rng = np.random.default_rng(11)
-    weight, bias = integers(rng, (8, 8)), integers(rng, 8)
-    nodes = [Node("Dense", f"d{k}", (f"t{k}",), (f"t{k + 1}",), {"weight": weight, "bias": bias}) for k in range(3)]
-    graph = graph_of(nodes, t0=(1, 8))
-    compiled = check(graph, rng, limit=1)
+    y, weight, bias = tensor(1, 8), whole(8, 8), whole(8)
+    for k in range(3):
+        y = y.dense(weight, bias, name=f"d{k}")
+    graph = network(y)
+    compiled = exact(y, limit=1)
     counts = [compiled.allocations[f"weight.d{k}"].count for k in range(3)]
     assert counts == [counts[0], 0, 0] and counts[0] > 0
     narrower = compile_graph(graph, ROOMY, Formats(mantissas={"d1": 4})).allocations
@@ -295,18 +273,10 @@ def test_equal_weights_are_stored_once():
 
 def test_copies_that_are_far_too_large_are_refused_before_they_are_made():
     """Elements in no order, each from a vector of its own: a matrix over all of these vectors."""
-    rng, size = np.random.default_rng(12), 300
-    take = {"axes": (1,), "steps": (1,)}
-    nodes = [
-        Node("Dense", name, (x,), (y,), {"weight": integers(rng, (size, 4), 1), "bias": np.zeros(size)})
-        for name, x, y in (("first", "x", "a"), ("second", "z", "b"))
-    ]
-    nodes += [
-        Node("Slice", f"part {k}", ("a",), (f"p{k}",), {"starts": (int(n),), "stops": (int(n) + 1,), **take})
-        for k, n in enumerate(rng.permutation(size))
-    ]
-    nodes.append(Node("Concat", "mixed", tuple(f"p{k}" for k in range(size)), ("m",), {"axis": 1}))
-    nodes.append(Node("Mul", "last", ("m", "b"), ("y",)))
+    size = 300
+    a, b = (tensor(1, 4, name=name).dense(whole(size, 4, limit=1)) for name in "xz")
+    parts = (a[:, n : n + 1] for n in np.random.default_rng(12).permutation(size).tolist())
+    mixed = concat(1, *parts, name="mixed")
     config = TINY.replace(matrix_depth=1024)
-    error = refused(graph_of(nodes, x=(1, 4), z=(1, 4)), config)
-    assert str(error) == "does not fit into tiny: matrix memory has 1024 words, but copies of m need 45000"
+    error = refused(network(mixed * b), config)
+    assert str(error) == "does not fit into tiny: matrix memory has 1024 words, but copies of mixed.out need 45000"

@@ -9,20 +9,16 @@ from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.memory.dataflow import data_types, elements, kind_of, operation, tensors
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.levels import TYPES
-from concord.graph.ir import Node
 from concord.graph.ops import OperatorKind
 from concord.graph.passes.dtype_report import rows
 from concord.graph.passes.dtypes import Dataflow, DataflowNode, Dtype, assign, problems
 from concord.spec.isa import Mem
 from concord.spec.presets import TINY
-from support.compiled_nets import ROOMY, graph_of, perceptron, recurrent, residual
+from support.compiled_nets import ROOMY, perceptron, recurrent, residual
+from support.expressions import concat, network, tensor
 
 N, W = Dtype.NARROW, Dtype.WIDE
 MEMORIES = {N: Mem.NARROW, W: Mem.WIDE}
-
-
-def function(name, x, y):
-    return Node("Function", name, (x,), (y,), {"functions": (("tanh", {}),)})
 
 
 def written(compiled):
@@ -52,22 +48,10 @@ def test_outputs_that_leave_narrow():
 
 def test_results_in_one_storage_have_the_types_of_all_of_its_readers():
     """A maximum whose result only a product reads is wide all the same, as its neighbour in the storage has to be."""
-    rng = np.random.default_rng(1)
-    geometry = {"kernel": (2, 2), "strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1)}
-    dense = {"weight": rng.normal(0, 1, (3, 4)), "bias": np.zeros(3)}
-    slices = {"axes": (1,), "starts": (4,), "stops": (8,), "steps": (1,)}
-    nodes = [
-        Node("MaxPool", "one", ("x",), ("a",), geometry),
-        Node("MaxPool", "two", ("z",), ("b",), geometry),
-        Node("Concat", "both", ("a", "b"), ("c",), {"axis": 1}),
-        Node("Reshape", "flat", ("c",), ("r",), {"shape": (1, 8)}),
-        function("tanh", "r", "t"),
-        Node("Slice", "part", ("r",), ("s",), slices),
-        Node("Dense", "dense", ("s",), ("y",), dense),
-    ]
-    graph = graph_of(nodes, x=(1, 4, 2, 2), z=(1, 4, 2, 2))
-    graph.outputs.append("t")
-    graph.batched.add("t")
+    maxima = [tensor(1, 4, 2, 2, name=x).pool("MaxPool", 2, 2, name=name) for x, name in (("x", "one"), ("z", "two"))]
+    flat = concat(1, *maxima).reshape(1, 8)
+    t = flat.function("tanh")
+    graph = network(y=flat[:, 4:].dense(np.random.default_rng(1).normal(0, 1, (3, 4))), t=t)
     compiled = compile_graph(graph, ROOMY)
     storages = {layer.name: layer.target.root for layer in compiled.lowered.layers}
     assert storages["one"] is storages["two"]
@@ -185,12 +169,11 @@ def test_a_tensor_that_some_want_wide_is_not_narrow():
 
 
 def test_what_a_precise_operation_computes_is_wide():
-    graph = graph_of([function("one", "x", "a"), Node("Dense", "two", ("a",), ("y",), {"weight": np.ones((2, 4)),
-                      "bias": np.zeros(2)})], x=(1, 4))  # fmt: skip
+    graph = network(tensor(1, 4).function("tanh", name="one").dense(np.ones((2, 4))))
     types = assign(graph)
     assert list(problems(types)) == []
-    types = replace(types, tensors={**types.tensors, "a": N})
-    assert list(problems(types)) == ["'a' is computed by one (precise) and must be wide"]
+    types = replace(types, tensors={**types.tensors, "one.out": N})
+    assert list(problems(types)) == ["'one.out' is computed by one (precise) and must be wide"]
 
 
 def test_what_nothing_has_written_is_not_read():

@@ -9,12 +9,12 @@ from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
-from concord.graph.ir import Node
 from concord.graph.ops import OPS, OperatorKind
 from concord.graph.passes.dtypes import Dtype, assign
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import attention, graph_of, residual
+from support.compiled_nets import attention, residual
+from support.expressions import network, tensor
 from support.trained import DATA, needs_data
 
 
@@ -69,19 +69,12 @@ def test_attention():
 
 
 def test_a_maximum_reads_the_type_that_it_writes():
-    pool = Node(
-        "MaxPool", "pool", ("x",), ("a",), {"kernel": (2, 2), "strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1)}
-    )
-    mean = Node("ReduceMean", "mean", ("a",), ("b",), {"axes": (2, 3), "keepdims": False})
-    other = Node("Function", "other", ("a",), ("y",), {"functions": (("tanh", {}),)})
-    assert check(graph_of([pool, mean], x=(1, 3, 4, 4)), TINY) == {
-        "x": {Mem.NARROW},
-        "a": {Mem.NARROW},
-        "b": {Mem.WIDE},
-    }
-    net = graph_of([pool, mean, other], x=(1, 3, 4, 4))
-    net.outputs.append("b")
-    assert check(net, TINY) == {"x": {Mem.WIDE}, "a": {Mem.NARROW, Mem.WIDE}, "b": {Mem.WIDE}, "y": {Mem.WIDE}}
+    a = tensor(1, 3, 4, 4).pool("MaxPool", 2, 2, name="a")
+    b = a.reduce("Mean", 2, 3, keep=False)
+    narrow, wide = {Mem.NARROW}, {Mem.WIDE}
+    assert check(network(b=b), TINY) == {"x": narrow, "a.out": narrow, "b": wide}
+    other = network(y=a.function("tanh"), b=b)
+    assert check(other, TINY) == {"x": wide, "a.out": narrow | wide, "b": wide, "y": wide}
 
 
 NETWORKS = ["ad_fc_autoencoder", "digits_cnn", "digits_mlp", "ic_resnet8", "kws_crnn", "kws_dscnn", "mnist_cnn",

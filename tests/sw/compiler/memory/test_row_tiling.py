@@ -16,7 +16,6 @@ from concord.compiler.model import compile_graph, in_one_piece
 from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize
 from concord.graph import execute
-from concord.graph.ir import Node
 from concord.host import connect
 from concord.networks.calibrated import emulate
 from concord.program.allocator import CapacityError
@@ -25,16 +24,14 @@ from concord.spec.formats import ExponentMode
 from concord.spec.isa import Mem
 from concord.spec.presets import ECP5_85F, TINY
 from concord_bench.tasks import TASKS, load, top_one
-from support.compiled_nets import graph_of
+from support.expressions import network, tensor
 from support.row_tiled_nets import (
     choices,
-    conv,
     image_in_one_piece,
     image_in_row_tiles,
     outputs_of,
     random_net,
     separable,
-    window,
 )
 from support.trained import DATA, needs_data
 
@@ -161,15 +158,8 @@ def test_static_exponents_stay_in_row_tiles():
 
 def test_inputs_that_later_layers_read_are_written_once():
     rng = np.random.default_rng(1)
-    graph = graph_of(
-        [
-            conv(rng, "c", "x", "a", (4, 1, 3, 3), pads=(1, 1, 1, 1)),
-            Node("MaxPool", "p", ("a",), ("b",), window((2, 2)) | {"kernel": (2, 2)}),
-            conv(rng, "d", "z", "e", (4, 4, 1, 1)),
-            Node("Add", "s", ("b", "e"), ("y",)),
-        ],
-        x=(1, 1, 16, 4), z=(1, 4, 8, 2),
-    )  # fmt: skip
+    first = tensor(1, 1, 16, 4).conv(rng.normal(0, 0.3, (4, 1, 3, 3)), pads=1).pool("MaxPool", 2, 2)
+    graph = network(first + tensor(1, 4, 8, 2, name="z").conv(rng.normal(0, 0.5, (4, 4, 1, 1))))
     tiled, in_one = small(graph, narrow_depth=80, wide_depth=52)
     names = [[part.port for part in phase.inputs] for phase in tiled.image.phases]
     assert names == [["x", "z"], *[["x"]] * (len(names) - 1)] and len(names) > 1

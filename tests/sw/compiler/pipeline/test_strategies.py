@@ -10,14 +10,14 @@ from concord.compiler.lowering.lowered import VarianceRange
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline.strategies import Outcome, Strategies, Strategy, strategies
 from concord.cycles import count
-from concord.graph.ir import Node
 from concord.host.rates import rates
 from concord.pipeline.manager import instrumented
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, TINY
-from support.compiled_nets import ROOMY, check, graph_of, integers, normalised, perceptron, residual, scaled_functions
-from support.row_tiled_nets import random_net, separable, window
+from support.compiled_nets import ROOMY, check, normalised, perceptron, residual, scaled_functions
+from support.expressions import network, tensor, whole
+from support.row_tiled_nets import random_net, separable
 
 CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REFUSED, Outcome.NOT_TRIED
 
@@ -149,9 +149,7 @@ def test_a_window_that_is_not_there_is_not_tried_again():
 
 def far_apart(height):
     """A window whose elements are 40 positions apart, so that the host has to bring them together."""
-    weight = integers(np.random.default_rng(1), (4, 2, 1, 3))
-    attrs = {"weight": weight, "bias": np.zeros(4), "group": 1, **window(dilations=(1, 40))}
-    return graph_of([Node("Conv", "far", ("x",), ("y",), attrs)], x=(1, 2, height, 100))
+    return network(tensor(1, 2, height, 100).conv(whole(4, 2, 1, 3), dilations=(1, 40), name="far"))
 
 
 def test_a_window_that_nothing_computes_has_no_cost():
