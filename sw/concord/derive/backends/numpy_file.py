@@ -207,7 +207,6 @@ class _Writer:
             "chunk": _chunk(model),
         }
         flags = {key: text.replace("GROUP", str(model.group)) if flagged else "" for key, text in _FLAGGED.items()}
-        numbers["chunk"] = _chunk(model)
         facts = _FACTS.format(model.flags) if flagged else ""
         body = facts + _RUN.format(**numbers, **flags, front=self._front_part(), host=self._host_part())
         return "\n".join(lines) + "\n\n\n" + body.strip()
