@@ -53,7 +53,7 @@ def numpy_source(model: ir.Model, weights: str) -> tuple[str, bytes]:
     head = _HEAD.format(title=_title(model), flags="" if model.flags is None else _ABOUT_FLAGS, **ports)
     flags = [] if model.flags is None else [flag_text("numpy")]
     load = f"W = load(Path(__file__).with_name({weights!r}))"
-    run, data = writer.run(), archive(writer.nodes.arrays)
+    run, data = writer.run(), archive(writer.nodes.constants.arrays)
     parts = [head, with_operations("numpy"), *flags, reader(data), _LOAD.strip(), load, *functions, run]
     return "\n\n\n".join(parts) + "\n", data
 
