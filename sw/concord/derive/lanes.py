@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -85,6 +86,21 @@ def _firsts(columns: Sequence[Ids]) -> Ids:
     return np.asarray(first[inverse.reshape(-1)], dtype=np.int64)
 
 
+@cache
+def _factors(count: int) -> Ids:
+    """Factors of a hash, odd ones."""
+    return np.random.default_rng(count).integers(1, 1 << 62, count, dtype=np.int64) | 1
+
+
+def equal_columns(columns: Ids, *keys: Ids) -> Ids:
+    """For every column the first one that is equal, and has the same keys."""
+    with np.errstate(over="ignore"):
+        hashed = (columns * _factors(len(columns))[:, None]).sum(axis=0)
+    first = _firsts([*keys, hashed])
+    two_of_one_hash = (columns != columns[:, first]).any()
+    return np.arange(columns.shape[1]) if two_of_one_hash else first
+
+
 class LaneAnalysis:
     """Lanes of the instances of a flow, each alone.
 
@@ -100,8 +116,6 @@ class LaneAnalysis:
         self.wide: list[LaneFacts] = []
         self.narrow: list[LaneFacts | None] = []
         self._rows: dict[tuple[object, ...], Ids] = {}
-        rng = np.random.default_rng(0x9E3779B9)
-        self._random = rng.integers(1, 1 << 62, 1 << 12, dtype=np.int64) | 1
         for instance in flow.instances:
             self._instance(instance)
 
@@ -136,16 +150,16 @@ class LaneAnalysis:
             assert instance.weight is not None
             weights = instance.weight.reshape(rows * self.native, -1)
             zero = ~weights.any(axis=1)
-            first = self._equal([self._weight_rows(instance)], columns)
+            first = equal_columns(columns, self._weight_rows(instance))
             return LaneFacts(first, np.where(zero, -1, LIVE))
-        first = self._equal([], columns)
+        first = equal_columns(columns)
         same = (columns == columns[:1]).all(axis=0) & (columns[0] < 0) & (instance.kind is SourceKind.COPY)
         return LaneFacts(first, np.where(same, columns[0], LIVE))
 
     def _dense(self, instance: Instance) -> LaneFacts:
         if instance.matrix is not None:
             weights = self.elements[instance.matrix[0]].reshape(instance.shape[2] * self.native, -1)
-            return LaneFacts(self._equal([], weights.T), np.where((weights == -1).all(axis=1), -1, LIVE))
+            return LaneFacts(equal_columns(weights.T), np.where((weights == -1).all(axis=1), -1, LIVE))
         assert instance.weight is not None
         zero = ~instance.weight.reshape(instance.shape[2] * self.native, -1).any(axis=1)
         return LaneFacts(self._weight_rows(instance), np.where(zero, -1, LIVE))  # a sum of nothing is the pattern 0
@@ -160,25 +174,13 @@ class LaneAnalysis:
             )
         return self._rows[instance.weight_key]
 
-    def _equal(self, keys: list[Ids], columns: Ids) -> Ids:
-        """For every lane the first one with the same keys and the same column."""
-        if len(self._random) < len(columns):
-            again = np.random.default_rng(len(columns))
-            self._random = again.integers(1, 1 << 62, len(columns), dtype=np.int64) | 1
-        with np.errstate(over="ignore"):
-            hashed = (columns * self._random[: len(columns), None]).sum(axis=0)
-        first = _firsts([*keys, hashed])
-        if (columns != columns[:, first]).any():  # two columns with one hash
-            return np.arange(columns.shape[1])
-        return first
-
     # Operations --------------------------------------------------------------------------------
 
     def _mfu_op(self, instance: Instance, mfu_op: InstanceOp, lanes: LaneFacts) -> LaneFacts:
         if mfu_op.operand is None:
             return LaneFacts(lanes.first, self._known_unary(mfu_op, lanes.known))
         columns = self.elements[mfu_op.operand].reshape(instance.positions, -1)
-        first = self._equal([lanes.first], columns)
+        first = equal_columns(columns, lanes.first)
         both = (lanes.known < 0) & (columns[0] < 0) & (columns == columns[:1]).all(axis=0)
         known = np.full_like(lanes.known, LIVE)
         if both.any():

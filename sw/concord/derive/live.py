@@ -11,7 +11,7 @@ from concord.derive import ir
 from concord.derive.build import LaneTensor
 from concord.derive.classes import Class, Grouping, elements_of
 from concord.derive.flow import Flow, SourceKind
-from concord.derive.lanes import LIVE, LaneFacts
+from concord.derive.lanes import LIVE, LaneFacts, equal_columns
 from concord.utils.arrays import Ids
 
 Mask = npt.NDArray[np.bool_]
@@ -151,13 +151,7 @@ class _Liveness:
 
 def repeated(columns: Ids) -> Mask:
     """Mask of the columns that are equal to an earlier one."""
-    rng = np.random.default_rng(len(columns))
-    with np.errstate(over="ignore"):
-        hashed = (columns * rng.integers(1, 1 << 62, (len(columns), 1), dtype=np.int64)).sum(axis=0)
-    _, first, inverse = np.unique(hashed, return_index=True, return_inverse=True)
-    earlier = first[inverse.reshape(-1)]
-    same = (columns == columns[:, earlier]).all(axis=0)
-    return np.asarray(same & (earlier != np.arange(len(earlier))))
+    return np.asarray(equal_columns(columns) != np.arange(columns.shape[1]))
 
 
 def _kept(lanes: LaneFacts) -> Mask:

@@ -204,7 +204,7 @@ def test_a_difference_is_noticed():
 @pytest.mark.slow
 def test_the_exact_way_gives_the_same(monkeypatch):
     """Sums that might leave float64 are left to the golden model: here all of them."""
-    monkeypatch.setattr(product, "_EXACT_BITS", -1000)
+    monkeypatch.setattr(product, "DOUBLE_BITS", -1000)
     for name, config in CONFIGS.items():
         for seed in range(4):
             _, memories = random_program(config, random.Random(f"{name} {seed}"), 8)

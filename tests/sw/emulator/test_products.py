@@ -103,7 +103,7 @@ def test_what_float32_cannot_hold_goes_another_way(program, hard, want, taken):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_bound_is_needed(program, monkeypatch):
-    monkeypatch.setattr(product, "_SINGLE_BITS", 1000)
+    monkeypatch.setattr(product, "SINGLE_BITS", 1000)
     mant, exp = cancelling([17])
     assert not np.array_equal(sums(machine_with_ones(program), mant, exp), np.ldexp(1.0, exp[:, 1:2]) + np.zeros(4))
 
@@ -158,7 +158,7 @@ def test_any_exponents(program, taken):
 @pytest.mark.parametrize("bits", [-1000, 12, 18])
 def test_random_programs_do_not_depend_on_the_bound(bits, monkeypatch):
     """Less of what float32 could hold is left to it."""
-    monkeypatch.setattr(product, "_SINGLE_BITS", bits)
+    monkeypatch.setattr(product, "SINGLE_BITS", bits)
     for seed in range(6):
         _, memories = random_program(TINY, random.Random(f"bound {seed}"), 8)
         assert_machines_agree(memories)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from concord.derive.backends.names import free_name
 from concord.utils.files import write_bytes, write_text
 
 #: Text of the function that reads the file; it needs ``Path`` and ``np``.
@@ -34,6 +35,28 @@ def constants_of(file):
     with np.load(io.BytesIO(data)) as arrays:
         return dict(arrays)
 '''
+
+
+class ConstantArrays:
+    """Constants of a file by name; equal ones are there once.
+
+    Members
+    -------
+    arrays : dict
+        In the order in which they were first asked for.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def name_of(self, array: npt.NDArray[Any], name: str) -> str:
+        """The name of a constant; a new one has this name, or one with a number."""
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._known:
+            self._known[key] = free_name(name, set(self.arrays))
+            self.arrays[self._known[key]] = array
+        return self._known[key]
 
 
 def archive(constants: Mapping[str, npt.NDArray[Any]]) -> bytes:

@@ -53,7 +53,7 @@ def numpy_source(model: ir.Model, weights: str) -> tuple[str, bytes]:
     head = _HEAD.format(title=_title(model), flags="" if model.flags is None else _ABOUT_FLAGS, **ports)
     flags = [] if model.flags is None else [flag_text("numpy")]
     load = f"W = load(Path(__file__).with_name({weights!r}))"
-    run, data = writer.run(), archive(writer.nodes.arrays)
+    run, data = writer.run(), archive(writer.nodes.constants.arrays)
     parts = [head, with_operations("numpy"), *flags, reader(data), _LOAD.strip(), load, *functions, run]
     return "\n\n\n".join(parts) + "\n", data
 
@@ -207,7 +207,6 @@ class _Writer:
             "chunk": _chunk(model),
         }
         flags = {key: text.replace("GROUP", str(model.group)) if flagged else "" for key, text in _FLAGGED.items()}
-        numbers["chunk"] = _chunk(model)
         facts = _FACTS.format(model.flags) if flagged else ""
         body = facts + _RUN.format(**numbers, **flags, front=self._front_part(), host=self._host_part())
         return "\n".join(lines) + "\n\n\n" + body.strip()

@@ -89,7 +89,7 @@ class _Emitter(OnnxNodes):
         for value in model.outputs:
             name = self.name(value)
             if not value.batched:
-                count = writer.node("Shape", [model.names[model.inputs[0].name]], start=0, end=1)
+                count = writer.samples(model.names[model.inputs[0].name])
                 name = self.expand(name, ends[model.names[value.name]], count)
             elif model.group > 1:
                 name = self._ungrouped(name, value)
@@ -127,7 +127,7 @@ class _Emitter(OnnxNodes):
         """An input ``[samples, ...]`` as ``[runs, group, ...]``, filled up with the last sample."""
         w, group = self.writer, self.model.group
         port = self.model.names[value.name]
-        count = w.node("Shape", [port], start=0, end=1)
+        count = w.samples(port)
         single, size = w.ints([1]), w.ints([group])
         runs = w.node("Div", [w.node("Add", [count, w.node("Sub", [size, single])]), size])
         whole = w.node("Squeeze", [w.node("Mul", [runs, size])])
@@ -145,16 +145,17 @@ class _Emitter(OnnxNodes):
         if group > 1:
             count = len(self.model.flags.places)
             several = w.node("Tile", [words, w.ints([1, group])])
-            rows = w.node("Reshape", [several, w.ints([-1, count])])
-            samples = w.node("Shape", [self.model.names[self.model.inputs[0].name]], start=0, end=1)
-            words = w.node("Slice", [rows, w.ints([0]), samples, w.ints([0])])
+            words = self._first_samples(w.node("Reshape", [several, w.ints([-1, count])]))
         return w.node("Identity", [words], name)
 
     def _ungrouped(self, name: str, value: ir.Value) -> str:
         w = self.writer
-        flat = w.node("Reshape", [name, w.ints([-1, *value.shape[1:]])])
-        count = w.node("Shape", [self.model.names[self.model.inputs[0].name]], start=0, end=1)
-        return w.node("Slice", [flat, w.ints([0]), count, w.ints([0])])
+        return self._first_samples(w.node("Reshape", [name, w.ints([-1, *value.shape[1:]])]))
+
+    def _first_samples(self, x: str) -> str:
+        """As many samples of a tensor as the inputs have."""
+        w, count = self.writer, self.writer.samples(self.model.names[self.model.inputs[0].name])
+        return w.node("Slice", [x, w.ints([0]), count, w.ints([0])])
 
     def name(self, value: ir.Value) -> str:
         """The tensor of a value, which may be an input."""

@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from concord.derive import ir
 from concord.derive.backends.onnx_host import POWERS
-from concord.derive.backends.onnx_writer import Writer
+from concord.derive.backends.onnx_writer import BEFORE_FIRST, Writer
 from concord.graph.host_operations import Action, HostOperation, Operand
 from concord.graph.host_rules import operations
 from concord.graph.ir import Graph
@@ -23,8 +23,6 @@ _OPS = {
     Action.FLOOR: "Floor",
     Action.ROUND: "Round",
 }
-#: End of a slice that goes down to the first element.
-_BEFORE_FIRST = -(1 << 62)
 
 
 def write_host_partition(writer: Writer, partition: Graph, sources: dict[str, str]) -> dict[str, ir.Shape]:
@@ -65,7 +63,7 @@ def _write(writer: Writer, operation: HostOperation, x: list[str]) -> str:
             return writer.node("Concat", x, axis=operation.numbers[0] + 1)
         case Action.SLICE:
             axis, start, stop, by = operation.numbers
-            ends = [start, stop if stop >= 0 else _BEFORE_FIRST, axis + 1, by]
+            ends = [start, stop if stop >= 0 else BEFORE_FIRST, axis + 1, by]
             return writer.node("Slice", [x[0], *(writer.ints([end]) for end in ends)])
         case Action.SOFTMAX:
             _, powers, total = _powers(writer, x[0], operation)
@@ -95,7 +93,7 @@ def _write(writer: Writer, operation: HostOperation, x: list[str]) -> str:
             _, places = writer.several("TopK", [x[0], count], 2, axis=axis + 1, largest=0, sorted=1)
             return _number(writer, places)
         case Action.FILL:
-            samples = writer.node("Shape", [x[0]], start=0, end=1)
+            samples = writer.samples(x[0])
             return writer.node(
                 "Expand", [x[1], writer.node("Concat", [samples, writer.ints([*operation.shape])], axis=0)]
             )
@@ -122,13 +120,9 @@ def _sum(writer: Writer, total: str, axis: int, count: int) -> str:
     """Adds the nodes of a sum in the order of :func:`concord.golden.host_math.host_sum`."""
     while count > 1:
         size = count // 2
-        parts = [_part(writer, total, axis, start, start + size) for start in (0, size)]
+        parts = [writer.part(total, start, start + size, axis) for start in (0, size)]
         sums = writer.node("Add", parts)
-        rest = [_part(writer, total, axis, 2 * size, count)] if count % 2 else []
+        rest = [writer.part(total, 2 * size, count, axis)] if count % 2 else []
         total = writer.node("Concat", [sums, *rest], axis=axis) if rest else sums
         count = size + count % 2
     return total
-
-
-def _part(writer: Writer, x: str, axis: int, start: int, stop: int) -> str:
-    return writer.node("Slice", [x, *(writer.ints([end]) for end in (start, stop, axis))])

@@ -17,14 +17,12 @@ from concord.derive.backends.node_walk import EVEN, NodeWalk, weight_of
 from concord.derive.backends.onnx_flag_output import Hits
 from concord.derive.backends.onnx_functions import function_name
 from concord.derive.backends.onnx_register import ended
-from concord.derive.backends.onnx_writer import Writer
+from concord.derive.backends.onnx_writer import BEFORE_FIRST, Writer
 from concord.derive.backends.products import ProductPlan
 from concord.operations import OPERATIONS
 from concord.spec.formats import Flag, Rounding
 from concord.spec.isa import Op
 
-#: End of a slice that goes down to the first element.
-_BEFORE_FIRST = -(1 << 62)
 _ARITHMETIC = {"+": "Add", "-": "Sub", "*": "Mul"}
 
 
@@ -147,10 +145,7 @@ class OnnxNodes(NodeWalk):
         w.node("Squeeze", [x, w.ints([axis])], self.name(node.output))
 
     def _split(self, x: str, sizes: list[int], axis: int) -> list[str]:
-        return [self._cut(x, start, end, axis) for start, end in pairwise(np.cumsum([0, *sizes]).tolist())]
-
-    def _cut(self, x: str, start: int, stop: int, axis: int) -> str:
-        return self.writer.node("Slice", [x, *(self.writer.ints([end]) for end in (start, stop, axis))])
+        return [self.writer.part(x, start, end, axis) for start, end in pairwise(np.cumsum([0, *sizes]).tolist())]
 
     def note(self, node: ir.ModelNode, raised: Sequence[tuple[Flag, str]]) -> None:
         for flag, where in raised:
@@ -159,7 +154,7 @@ class OnnxNodes(NodeWalk):
     # Data movement ------------------------------------------------------------------------------
 
     def batch(self, value: ir.Value) -> str:
-        return self.writer.node("Shape", [self.name(value)], start=0, end=1)
+        return self.writer.samples(self.name(value))
 
     def expand(self, name: str, shape: ir.Shape, batch: str) -> str:
         whole = self.writer.node("Concat", [batch, self.writer.ints(list(shape))], axis=0) if shape else batch
@@ -174,13 +169,13 @@ class OnnxNodes(NodeWalk):
     def slice(self, node: ir.Slice) -> None:
         w, counts = self.writer, node.output.shape
         ends = [start + count * step for start, count, step in zip(node.starts, counts, node.steps, strict=True)]
-        ends = [end if end >= 0 else _BEFORE_FIRST for end in ends]
+        ends = [end if end >= 0 else BEFORE_FIRST for end in ends]
         axes = [axis + int(node.output.batched) for axis in range(len(counts))]
         numbers = [w.ints(list(values)) for values in (node.starts, ends, axes, node.steps)]
         w.node("Slice", [self.name(node.x), *numbers], self.name(node.output))
 
     def part(self, x: str, start: int, stop: int) -> str:
-        return self._cut(x, start, stop, -1)
+        return self.writer.part(x, start, stop, -1)
 
     def concat(self, xs: Sequence[str], axis: int, output: str | None = None) -> str:
         return self.writer.node("Concat", xs, output, axis=axis)

@@ -17,6 +17,8 @@ from concord.derive.names import in_ascii
 from concord.operations.onnx_text import DOMAIN
 
 Ports = Sequence[onnx.ValueInfoProto]
+#: End of a slice that goes down to the first element.
+BEFORE_FIRST = -(1 << 62)
 #: Domain of the functions that are layers.
 LAYERS = "layers"
 
@@ -78,6 +80,14 @@ class Writer:
     def _add(self, op: str, inputs: Sequence[str], outputs: list[str], **attributes: Any) -> list[str]:
         self.nodes.append(helper.make_node(op, list(inputs), outputs, name=outputs[0], **attributes))
         return outputs
+
+    def samples(self, x: str) -> str:
+        """The number of samples of a tensor, ``[1]``."""
+        return self.node("Shape", [x], start=0, end=1)
+
+    def part(self, x: str, start: int, stop: int, axis: int) -> str:
+        """Elements from one to another along an axis."""
+        return self.node("Slice", [x, *(self.ints([end]) for end in (start, stop, axis))])
 
     def call(self, function: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
         """Add a call of one of the functions of :mod:`.onnx_functions`."""

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.backends.names import free_name, runs_of_layers
+from concord.derive.backends.constants_file import ConstantArrays
+from concord.derive.backends.names import runs_of_layers
 from concord.derive.backends.node_walk import EVEN, NodeWalk, weight_of
 from concord.derive.backends.products import ProductPlan, norm
 from concord.derive.backends.python_host_partition import Dialect
@@ -72,8 +73,8 @@ class PythonNodes(NodeWalk):
         Words of the library.
     LITERALS : bool
         Whether its functions take numbers for arrays of no axes.
-    arrays : dict
-        Constants that the lines so far read, by name; equal ones are there once.
+    constants : ConstantArrays
+        Those that the lines so far read.
     """
 
     DIALECT: ClassVar[Dialect]
@@ -81,9 +82,8 @@ class PythonNodes(NodeWalk):
 
     def __init__(self, model: ir.Model, own: Collection[str]) -> None:
         super().__init__()
-        self.arrays: dict[str, npt.NDArray[Any]] = {}
+        self.constants = ConstantArrays()
         self._lines: list[str] = []
-        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         values = {*model.inputs, *(x for node in every(model.body) for x in (*node.inputs, *node.outputs))}
         values |= {x for node in every(model.body) if isinstance(node, ir.Loop) for x in node.params}
         self.names |= {value: value.name + "_" for value in values if value.name in own}
@@ -116,11 +116,7 @@ class PythonNodes(NodeWalk):
 
     def keep(self, array: npt.NDArray[Any], hint: str) -> str:
         """The text of a constant with these numbers."""
-        key = (array.dtype.str, array.shape, array.tobytes())
-        if key not in self._known:
-            self._known[key] = free_name(self.constant_name(hint), set(self.arrays))
-            self.arrays[self._known[key]] = array
-        return self.constant_text(self._known[key])
+        return self.constant_text(self.constants.name_of(array, self.constant_name(hint)))
 
     def constant(self, values: npt.ArrayLike, dtype: Any, hint: str) -> str:
         array = np.ascontiguousarray(np.asarray(values, dtype=dtype)).reshape(np.shape(values))

@@ -54,7 +54,7 @@ class _Nodes(PythonNodes):
     LITERALS = False
 
     def constant_name(self, hint: str) -> str:
-        return f"c{len(self.arrays)}"
+        return f"c{len(self.constants.arrays)}"
 
     def constant_text(self, name: str) -> str:
         return f"self.{name}"
@@ -106,7 +106,7 @@ class _Emitter:
         lines.append(f"return {', '.join(map(self._typed, results))},")
         flags = [] if model.flags is None else ["flags=None"]
         forward = _method("forward", [*variables.values(), *flags], lines)
-        title, data = in_docstring(model.name), archive(self.nodes.arrays)
+        title, data = in_docstring(model.name), archive(self.nodes.constants.arrays)
         head = [
             f'"""{title}, derived from the program of an NPU: the same results, to the last bit."""',
             "\nfrom pathlib import Path\n",

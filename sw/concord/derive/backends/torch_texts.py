@@ -82,6 +82,6 @@ def functions() -> str:
 def own_names() -> frozenset[str]:
     """Names that the file uses itself."""
     used = "self torch np total rest t part_0 part_1 part_2 run count flags no_flags raised Path Model Tensor"
-    used += " io hashlib constants_of"
+    used += " io hashlib constants_of values outputs"
     texts = functions() + flag_text("torch") + host_text("torch")
     return frozenset([*used.split(), *defined(texts), *dir(builtins), *keyword.kwlist])

@@ -13,6 +13,7 @@ from concord.derive.c.places import ElementPlaces
 from concord.derive.c.plan import MatrixCopy, ReadValue
 from concord.derive.c.products import BlockView, block_view
 from concord.derive.c.storage import CArray, NumberForm, View
+from concord.derive.c.texts import sum_text
 from concord.derive.c.views import Access, Affine, RowAccess, WindowAccess, affine, reach
 from concord.utils.arrays import Ids
 
@@ -95,7 +96,7 @@ class Movement:
         access = self._reach(operand.view)
         assert isinstance(access, RowAccess) and access.step is not None
         column = Affine(0, (access.step,)).text(("c",)) if width > 1 else "0"
-        return f"{places.half(access.storage)}[{_plus(places.position.base(access.base), column)}]"
+        return f"{places.half(access.storage)}[{sum_text((places.position.base(access.base), column))}]"
 
     def half_row(self, operand: ReadValue) -> str:
         """A pointer to the halves of a row, in order."""
@@ -125,7 +126,7 @@ class Movement:
         name = self.places.arrays(own, part.form)[part.number]
         start, pattern = self.places.row(own, name, elements // self.places.position.count), affine(first)
         if into == part.kind and pattern is not None and (pattern.strides[0] == 1 or len(first) == 1):
-            return _plus(start, str(pattern.offset))
+            return sum_text((start, str(pattern.offset)))
         return self._moved_row(start, first, part.kind, own.name, into)
 
     def _reach(self, view: View) -> Access:
@@ -137,7 +138,7 @@ class Movement:
         access = self._reach(part.view)
         if isinstance(access, WindowAccess):
             return self._window(access, part, into)
-        start = _plus(self._array(part, access.storage), self.places.position.base(access.base))
+        start = sum_text((self._array(part, access.storage), self.places.position.base(access.base)))
         if into == part.kind and (access.step == 1 or len(access.relative) == 1):
             return start
         return self._moved_row(start, access.relative, part.kind, access.storage.name, into)
@@ -149,7 +150,7 @@ class Movement:
             lines.add(f"const {kind}_t *const from = {start};")
             for to, origin, step, count in _stretches(relative):
                 with lines.loop("k", count):
-                    lines.add(f"{row}[{_plus('k', str(to))}] = from[{Affine(origin, (step,)).text(('k',))}];")
+                    lines.add(f"{row}[{sum_text(('k', str(to)))}] = from[{Affine(origin, (step,)).text(('k',))}];")
         return row
 
     def _window(self, access: WindowAccess, part: ViewPart, into: str) -> str:
@@ -158,7 +159,7 @@ class Movement:
         height, width, *rest = view.inner.index.shape
         position = self.places.position
         row = self.places.scratch(into, view.index.size // position.count, inner.storage.name, "window")
-        start = _plus(self._array(part, inner.storage), str(inner.base.offset))
+        start = sum_text((self._array(part, inner.storage), str(inner.base.offset)))
         at = [
             Affine(origin, (stride,)).text((variable,))
             for origin, stride, variable in zip(view.window.origin, view.window.stride, position.variables, strict=True)
@@ -182,7 +183,7 @@ class Movement:
     def copy(self, target: CArray, view: View, form: NumberForm, entry: str = "") -> None:
         """Copy a view into the arrays of a storage in a form, or into the entry of that number."""
         for part, array in zip(self.parts(view, form), self.places.arrays(target, form), strict=True):
-            self._copied(part, _plus(array, f"{entry} * {part.view.index.size}") if entry else array)
+            self._copied(part, sum_text((array, f"{entry} * {part.view.index.size}")) if entry else array)
 
     def copy_matrix(self, copy: MatrixCopy) -> None:
         """Copy a view into the mantissas and exponents of the matrix of a product."""
@@ -207,8 +208,8 @@ class Movement:
             name, base = self._array(part, access.storage), access.base.text(("t",))
             for to, origin, step, size in _stretches(access.relative):
                 with lines.loop("k", size):
-                    element = _plus(base, Affine(origin, (step,)).text(("k",)))
-                    lines.add(f"{array}[{_plus('k', str(to))}] = {name}[{element}];")
+                    element = sum_text((base, Affine(origin, (step,)).text(("k",))))
+                    lines.add(f"{array}[{sum_text(('k', str(to)))}] = {name}[{element}];")
 
     def _copied(self, part: ViewPart, target: str) -> None:
         lines, view = self.places.lines, part.view
@@ -220,12 +221,6 @@ class Movement:
                 value = f"{self._array(part, view.sources[loops.source])}[{value}]"
             with lines.loops(loops.variables, loops.sizes):
                 lines.add(f"{array}[{loops.to}] = {value};")
-
-
-def _plus(a: str, b: str) -> str:
-    """The sum of two expressions of which the first is no sum of products alone."""
-    terms = [text for text in (a, b) if text not in ("", "0")]
-    return " + ".join(terms) or "0"
 
 
 def _stretches(relative: Ids) -> list[tuple[int, int, int, int]]:

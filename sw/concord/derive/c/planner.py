@@ -194,8 +194,7 @@ class _Planner:
             return storage
         name, block = self.names.new(value.name), None
         if isinstance(node, ir.Quantise):
-            least, greatest = (node.exp, node.exp) if node.mode is ExponentMode.STATIC else _range(node)
-            block = StoredBlocks(node.form.mant, node.blocks, least, greatest)
+            block = _blocks(node)
         return CArray(name, value.shape, block=block)
 
     def _operand_views(self, node: ir.ModelNode) -> list[View]:
@@ -372,10 +371,12 @@ def _dims(node: ir.ModelNode, views: Sequence[View], positions: int) -> tuple[in
     return max(candidates, key=lambda dims: sum(_usable(view, dims, node) for view in views))
 
 
-def _range(node: ir.Quantise) -> tuple[int, int]:
-    """Exponents of a dynamic conversion."""
-    most = 15 - node.form.headroom
-    return node.form.exp_min, max(node.form.exp_min, min(node.form.exp_max, most))
+def _blocks(node: ir.Quantise) -> StoredBlocks:
+    """Blocks that a conversion makes."""
+    if node.mode is ExponentMode.STATIC:
+        return StoredBlocks(node.form.mant, node.blocks, node.exp, node.exp)
+    greatest = max(node.form.exp_min, min(node.form.exp_max, 15 - node.form.headroom))
+    return StoredBlocks(node.form.mant, node.blocks, node.form.exp_min, greatest)
 
 
 def _broadcast(view: View, shape: ir.Shape) -> View:
@@ -410,8 +411,7 @@ def _layout_of(value: ir.Value, body: ir.Body) -> StoredBlocks | None:
     """The blocks of what a body computes, if it ends with a conversion."""
     for node in body:
         if node.output is value and isinstance(node, ir.Quantise):
-            least, greatest = (node.exp, node.exp) if node.mode is ExponentMode.STATIC else _range(node)
-            return StoredBlocks(node.form.mant, node.blocks, least, greatest)
+            return _blocks(node)
     return None
 
 

@@ -28,6 +28,11 @@ def literal(text: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?") + '"'
 
 
+def sum_text(terms: Iterable[str]) -> str:
+    """The sum of some terms, of which those that are empty or 0 are left out."""
+    return " + ".join(term for term in terms if term not in ("", "0")) or "0"
+
+
 def array(kind: str, name: str, rows: Iterable[str], attribute: str = "") -> str:
     """A constant array, a row a line; ``attribute`` is a macro after its name."""
     body = "".join(f"    {row},\n" for row in rows)

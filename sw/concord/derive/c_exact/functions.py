@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from concord.derive.c.memory import Buffer
 from concord.derive.c.unit import TABLES, WEIGHTS, CodeLines, Unit
-from concord.derive.c_exact.rounding import CodeRounding
 from concord.derive.c_exact.tensors import CodeTensor
 from concord.integer.graph import IntegerOperation
 
@@ -62,7 +61,3 @@ class ExactFunction:
         buffer = Buffer(name, kind, elements)
         buffer.use(self.step, self.step)
         self.scratch[buffer] = name
-
-    def rounding(self, zero_point: int, low: int, high: int) -> CodeRounding:
-        """To the codes of the result."""
-        return CodeRounding(zero_point, low, high, self.result.array.kind)

@@ -11,9 +11,10 @@ import numpy as np
 
 from concord.derive.c.copies import copy_loops
 from concord.derive.c.storage import View
+from concord.derive.c.texts import sum_text
 from concord.derive.c.views import affine
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.places import CommonLoops, sum_text, times
+from concord.derive.c_exact.places import CommonLoops, times
 from concord.derive.c_exact.products import ProductShape, ProductWriter
 from concord.derive.c_exact.statements import Statements, kind_of
 from concord.derive.c_exact.values import ElementSource, Expression
@@ -185,7 +186,7 @@ def _store_sums(function: ExactFunction, value: Expression, sums: Expression) ->
         variables = [f"k{k}" for k in range(len(inner.sizes))]
         elements = _elements(_varied(value), places, inner, variables)
         with lines.loops(variables, inner.sizes):
-            to = _sum_of(places[-1], inner.places[-1].text(variables))
+            to = sum_text((places[-1], inner.places[-1].text(variables)))
             _add(function, f"y[{to}]", value, elements | known)
 
 
@@ -207,12 +208,7 @@ def _elements(
 ) -> dict[Expression, str]:
     """Texts of elements at places in loops that begin at other places."""
     parts = zip(leaves, starts, loops.places, strict=False)
-    return {leaf: _element(leaf, _sum_of(start, place.text(variables))) for leaf, start, place in parts}
-
-
-def _sum_of(*terms: str) -> str:
-    """The sum of some terms, some of which may be 0."""
-    return sum_text([term for term in terms if term != "0"])
+    return {leaf: _element(leaf, sum_text((start, place.text(variables)))) for leaf, start, place in parts}
 
 
 def _named(value: Expression, names: Mapping[SumSource, str]) -> dict[Expression, str]:
@@ -355,7 +351,7 @@ def _store_windows(
             with lines.loop("c", channels):
                 lines.add(f"{made} = {int(np.min(sums.low))};")
             with ExitStack() as inner:
-                open_taps(lines, inner, axes, array.array.kind, steps[0])
+                open_taps(lines, inner, axes, array.array.kind, times("s", steps[0]))
                 with lines.loop("c", channels):
                     lines.add(f"{made} = {origin} > {made} ? {origin} : {made};")
             if value.source is None:
@@ -366,7 +362,7 @@ def _store_windows(
             own_sum = _Accumulation(function, source, _NAMES[source.kind])
             own_sum.begin()
             with ExitStack() as inner:
-                open_taps(lines, inner, axes, array.array.kind, steps[0])
+                open_taps(lines, inner, axes, array.array.kind, times("s", steps[0]))
                 own_sum.take({_array(rows): origin})
             _add(function, f"y[{sum_text([place, channel])}]", value, {sums: own_sum.end(), **elements})
 

@@ -54,11 +54,6 @@ class CommonLoops:
         return tuple(f"i{k}" for k in range(len(self.sizes)))
 
 
-def sum_text(terms: Sequence[str]) -> str:
-    """The sum of some terms, of which those that are empty are left out."""
-    return " + ".join(filter(None, terms)) or "0"
-
-
 def minus(text: str, number: int) -> str:
     """A text less a constant."""
     if not number:

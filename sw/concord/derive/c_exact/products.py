@@ -12,10 +12,11 @@ from math import prod
 
 import numpy as np
 
+from concord.derive.c.texts import sum_text
 from concord.derive.c_exact.functions import ExactFunction
-from concord.derive.c_exact.places import sum_text, times
+from concord.derive.c_exact.places import times
 from concord.derive.c_exact.statements import kind_of
-from concord.derive.c_exact.windows import WindowAxis
+from concord.derive.c_exact.windows import WindowAxis, open_taps
 from concord.integer.float32 import Integers
 
 #: Rows that are multiplied at once: of windows, or of weights if there is one window.
@@ -306,18 +307,9 @@ class ProductWriter:
             with lines.loop("c", self.channels):
                 lines.add(f"sums[c] = {start};")
             with ExitStack() as stack:
-                terms, tap = [], "0"
-                for k, axis in enumerate(shape.axes):
-                    if axis.kernel > 1:
-                        stack.enter_context(lines.loop(f"k{k}", axis.kernel))
-                        tap = sum_text([times(f"({tap})", axis.kernel) if tap != "0" else "", f"k{k}"])
-                    lines.add(f"const int32_t j{k} = {axis.at(variables[k], f'k{k}')};")
-                    if not axis.inside:
-                        stack.enter_context(lines.block(f"if (j{k} >= 0 && j{k} < {axis.size})"))
-                    terms.append(times(f"j{k}", axis.source_step))
+                tap = open_taps(lines, stack, shape.axes, function.sources[0].array.kind)
                 lines.add(
-                    f"const {function.sources[0].array.kind}_t *const from = x0 + {sum_text(terms)};",
-                    f"const {self._weight_kind}_t *const weight = {weights} + {times(f'({tap})', self.channels)};",
+                    f"const {self._weight_kind}_t *const weight = {weights} + {times(f'({tap})', self.channels)};"
                 )
                 with lines.loop("c", self.channels):
                     code = f"({self.row_kind}_t)({self._of_element('from[c]')})"

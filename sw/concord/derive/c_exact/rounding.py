@@ -53,14 +53,11 @@ class CodeRounding:
     ----------
     zero_point, low, high : int
         Code of 0, least and greatest code.
-    kind : str
-        Type of the codes without ``_t``.
     """
 
     zero_point: int
     low: int
     high: int
-    kind: str
 
     @property
     def near(self) -> str:
@@ -72,20 +69,6 @@ class CodeRounding:
     def ends(self) -> str:
         """Limits in front of the zero point, as arguments."""
         return f"{self.low - self.zero_point}, {self.high - self.zero_point}"
-
-    def of_binary32(self, number: str) -> str:
-        """The code of a number of the type ``binary32``."""
-        return self.of_number(f"binary32_integer({number})")
-
-    def of_number(self, number: str) -> str:
-        """The code of an integer that may be beyond the limits."""
-        return self.of_integer(f"limited({number}, {self.ends})")
-
-    def of_integer(self, limited: str) -> str:
-        """The code of an integer within the limits."""
-        if not self.zero_point:
-            return f"({self.kind}_t){limited}"
-        return f"({self.kind}_t)({limited} {'+' if self.zero_point > 0 else '-'} {abs(self.zero_point)})"
 
 
 def binary32_literal(number: Binary32) -> str:

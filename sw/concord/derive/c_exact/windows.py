@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from concord.derive.c.texts import sum_text
 from concord.derive.c.unit import CodeLines
-from concord.derive.c_exact.places import minus, sum_text, times
+from concord.derive.c_exact.places import minus, times
 from concord.derive.exact.arrays import WindowPlaces
 
 
@@ -94,16 +95,20 @@ def open_windows(lines: CodeLines, stack: ExitStack, axes: Sequence[WindowAxis],
     return sum_text(steps)
 
 
-def open_taps(lines: CodeLines, stack: ExitStack, axes: Sequence[WindowAxis], kind: str, step: int) -> None:
+def open_taps(lines: CodeLines, stack: ExitStack, axes: Sequence[WindowAxis], kind: str, start: str = "") -> str:
     """Open loops over the elements of a window that are no padding, and ``from``, the one of the first channel.
 
-    ``kind`` is the type of the source without ``_t``, and ``step`` the elements between its samples.
+    ``kind`` is the type of the source without ``_t``, and ``start`` the element that a sample begins with. The result
+    is the number of the element in its window.
     """
-    steps = ["x0", times("s", step)]
+    steps, tap = ["x0", start], "0"
     for k, axis in enumerate(axes):
-        stack.enter_context(lines.loop(f"k{k}", axis.kernel))
+        if axis.kernel > 1:
+            stack.enter_context(lines.loop(f"k{k}", axis.kernel))
+            tap = sum_text([times(f"({tap})", axis.kernel) if tap != "0" else "", f"k{k}"])
         lines.add(f"const int32_t j{k} = {axis.at(f'i{k}', f'k{k}')};")
         if not axis.inside:
             stack.enter_context(lines.block(f"if (j{k} >= 0 && j{k} < {axis.size})"))
         steps.append(times(f"j{k}", axis.source_step))
     lines.add(f"const {kind}_t *const from = {sum_text(steps)};")
+    return tap

@@ -128,7 +128,7 @@ class CWriter(ArrayWriter):
 
     def to_codes(self, a: Any, zero_point: int, low: int, high: int) -> Expression:
         if a.head == SCALED and len(a.parts) == 2:
-            rounding = CodeRounding(zero_point, low, high, "")
+            rounding = CodeRounding(zero_point, low, high)
             ends = low - zero_point, high - zero_point
             made = self._call("requantised", [a], ends, rounding.near, rounding.ends)
         else:

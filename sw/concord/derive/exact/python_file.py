@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.derive.backends.constants_file import archive, reader, write_both
+from concord.derive.backends.constants_file import ConstantArrays, archive, reader, write_both
 from concord.derive.backends.function_texts import defined, library_text
 from concord.derive.exact.arrays import Array, WindowPlaces
 from concord.derive.exact.library import LibraryWriter
@@ -64,10 +64,10 @@ _LIBRARY = {"numpy": "NumPy", "torch": "PyTorch and NumPy"}
 
 
 class PythonWriter(LibraryWriter):
-    """Lines of Python that call the functions of a library; constants are in ``arrays``."""
+    """Lines of Python that call the functions of a library; arrays that they read are ``constants``."""
 
     def __init__(self) -> None:
-        self.arrays: dict[str, NDArray[Any]] = {}
+        self.constants = ConstantArrays()
         self.lines: list[str] = []
         self.layer = ""
         self._count = 0
@@ -83,16 +83,7 @@ class PythonWriter(LibraryWriter):
         return Array(name, real)
 
     def _constant(self, values: NDArray[Any], hint: str) -> str:
-        for name, array in self.arrays.items():
-            if array.dtype == values.dtype and array.shape == values.shape and array.tobytes() == values.tobytes():
-                return f'W["{name}"]'
-        stem = f"{self.layer}_{hint}"
-        name, count = stem, 1
-        while name in self.arrays:
-            count += 1
-            name = f"{stem}_{count}"
-        self.arrays[name] = values
-        return f'W["{name}"]'
+        return f'W["{self.constants.name_of(values, f"{self.layer}_{hint}")}"]'
 
     def integers(self, values: Any, hint: str) -> Array:
         array = np.asarray(values, dtype=np.int64)
@@ -240,7 +231,7 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
         arguments = ", ".join(variables[name] for name in operands)
         variables[operation.output] = names.new("codes", operation.output)
         calls.append(f"{variables[operation.output]} = {writer.layer}({arguments})")
-    data = archive(writer.arrays)
+    data = archive(writer.constants.arrays)
     parts = [
         _DOCSTRING.format(name=in_docstring(graph.name), library=_LIBRARY[library], constants=constants),
         _IMPORTS[library] + "\n\n" + functions,
