@@ -21,9 +21,11 @@ from concord.transfer import (
     table_index,
     transfer_table,
 )
+from concord.transfer.records import target_of, target_record
 from concord.transfer.store import _KIND
 
 A = Codes.symmetric(8, 0.05)
+UP, TENTH = (CodeRange.UNSIGNED, Rounding.NEAREST_AWAY), Fraction(1, 10)
 
 
 def cube(x):
@@ -231,3 +233,33 @@ def test_names_of_sites():
     assert tables.report() == network().report()
     with pytest.raises(ValueError, match=r"name must be one of \['a', .*\], not 'z'"):
         tables.apply("z", 0)
+
+
+RANGE = {"codes": "UNSIGNED", "rounding": "NEAREST_AWAY"}
+THIRD = Fraction(1, 3)
+
+
+@pytest.mark.parametrize(
+    "record, want",
+    [
+        (
+            {"kind": "UniformAffine", "bits": 5, "scale": "1/3", "zero_point": 3} | RANGE,
+            Codes(5, THIRD, 3, *UP),
+        ),
+        ({"kind": "MinMax", "bits": 9, "minimum": "-1/10", "maximum": "3"} | RANGE, Codes.of_range(9, -TENTH, 3, *UP)),
+        ({"kind": "Symmetric", "bits": 8, "scale": "3", "rounding": "NEAREST_EVEN"}, Codes.symmetric(8, 3)),
+        ({"kind": "FixedPoint", "integer": 2, "fraction": 13} | RANGE, Codes.fixed_point(2, 13, *UP)),
+        ({"kind": "TableIndex", "first": 1, "last": 9, "scale": 2}, table_index(1, 9, 2)),
+        ({"kind": "Binary16"}, Binary16()),
+    ],
+)
+def test_records_of_earlier_versions_are_read(record, want):
+    assert target_of(record) == want and target_of(target_record(want)) == want
+    assert record["kind"] != "UniformAffine" or target_record(want) == record
+
+
+def test_a_record_has_every_scale():
+    codes = Codes(4, [0.5, TENTH], [1, -1], axis=2)
+    assert target_of(json.loads(json.dumps(target_record(codes)))) == codes
+    with pytest.raises(ValueError, match="kind must be one of codes or Binary16, not 'Other'"):
+        target_of({"kind": "Other"})
