@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerGraph
 from concord.integer.moves import ConcatMove, FlattenMove, PadMove, ReshapeMove, TakeMove, TransposeMove
 from concord.integer.operations import (
@@ -83,7 +82,7 @@ class GraphDraw:
         ``how(scales, zero, low=..., high=...)`` makes the requantisation of sums that have ``room`` bits at most.
         """
         source, count = self.graph.schemes[x], shape[axis]
-        reach = reach_of(source, source.zero)
+        reach = source.reach()
         terms = int(np.prod(shape)) // count
         most = min(1 << weight_bits - 1, ((1 << room) - 1) // (reach * terms))
         weight = self.rng.integers(-most, most + (weight_bits > 8), shape)
@@ -184,7 +183,7 @@ class GraphDraw:
         """Matrices of codes times others; ``floats`` if sums become numbers on the way."""
         a, b = self.input(shape_a), self.input(shape_b)
         schemes = self.graph.schemes[a], self.graph.schemes[b]
-        reaches = [reach_of(scheme, scheme.zero) for scheme in schemes]
+        reaches = [scheme.reach() for scheme in schemes]
         largest = reaches[0] * reaches[1] * shape_a[-1]
 
         def of(scheme):

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from concord.integer.exact_sums import reach_of
 from concord.integer.operations import CodeMaximum, IntegerAverage
 from concord.integer.tflite.fixed_point import MOST, FixedPointMultiplier
 from concord.integer.tflite.operations import (
@@ -81,7 +80,7 @@ class FixedPointDraw(GraphDraw):
         most = min(self.widths[1], 15)
         names = [self.input(shape, self.rng.integers(self.widths[0], most + 1)) for shape in (shape_a, shape_b)]
         sources = [self.graph.schemes[name] for name in names]
-        span = np.prod([float(reach_of(source, source.zero)) for source in sources])
+        span = np.prod([float(source.reach()) for source in sources])
         return self.add(FixedPointProduct, *names, of=lambda scheme: {
             "zeros": tuple(source.zero for source in sources),
             "requantisation": twice_rounded(self.scale(scheme.count / span), scheme.zero,

@@ -207,17 +207,15 @@ class Codes:
 
     @property
     def scale(self) -> Fraction:
-        """Difference of the numbers of neighbouring codes; ``ValueError`` if there are several."""
-        if self.axis is not None:
-            raise ValueError(f"codes must have one scale, not one for each index of axis {self.axis}")
-        return self.scales[0]
+        """Difference of the numbers of neighbouring codes; ``ValueError`` if there is one for each index of an axis."""
+        (scale,) = self.scales
+        return scale
 
     @property
     def zero(self) -> int:
-        """The code of 0; ``ValueError`` if there are several."""
-        if self.axis is not None:
-            raise ValueError(f"codes must have one zero point, not one for each index of axis {self.axis}")
-        return self.zeros[0]
+        """The code of 0; ``ValueError`` if there is one for each index of an axis."""
+        (zero,) = self.zeros
+        return zero
 
     @cached_property
     def ends(self) -> tuple[int, int]:
@@ -253,6 +251,11 @@ class Codes:
     def dtype(self) -> np.dtype[np.generic]:
         """The least type of NumPy that has all codes, little endian."""
         return next(kind for kind in _TYPES if np.iinfo(kind).min <= self.low and self.high <= np.iinfo(kind).max)
+
+    def reach(self, zero: int | None = None) -> int:
+        """Largest magnitude of a code less its zero point, or less another integer."""
+        origin = self.zero if zero is None else zero
+        return max(self.high - origin, origin - self.low)
 
     @property
     def exponents(self) -> tuple[int, ...] | None:

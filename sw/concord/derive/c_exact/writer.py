@@ -16,13 +16,13 @@ from concord.derive.c_exact.rounding import CodeRounding, binary32_literal
 from concord.derive.c_exact.statements import NUMBER, SCALED, kind_of, power_of_two
 from concord.derive.c_exact.values import Expression, constant_of
 from concord.derive.exact.arrays import ArrayWriter, WindowPlaces
-from concord.integer.exact_sums import EXACT_UP_TO
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS
 from concord.integer.tflite.fixed_point import LEAST, MOST
 from concord.integer.tflite.operations import LEAST_16, MOST_16, POWERS_16, RECIPROCALS_16, InterpolatedSoftmax
 from concord.integer.wide import integers_of
 from concord.spec.widths import limits
+from concord.sums.exact import EXACT_UP_TO
 
 
 def _bounds(*ends: Any) -> tuple[Any, Any]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatOperator, operator_pads, window_pads
-from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMove
 from concord.integer.operations import CodeMaximum, CodeTable, IntegerAverage
@@ -134,7 +133,7 @@ def emit_product(
     ctx.emit(
         operator, IntegerConvolution if windows else IntegerMatMul, codes, weight=weight,
         bias=bias_of(ctx, operator, channels, has_wide_sums(ctx, operator)), zero_point=source.zero,
-        reach=reach_of(source, source.zero), requantisation=how, **settings,
+        reach=source.reach(), requantisation=how, **settings,
     )  # fmt: skip
 
 
