@@ -23,7 +23,7 @@ from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import WIDE, CodesOfNumbers, TabledNumbers
-from concord.transfer import CodeRange, PointwiseOperator, TransferTable, UniformAffine
+from concord.transfer import CodeRange, Codes, PointwiseOperator, TransferTable
 
 
 @dataclass
@@ -47,9 +47,9 @@ class GraphDraw:
     def scheme(self, bits=None):
         bits = int(bits or self.rng.integers(self.widths[0], self.widths[1] + 1))
         codes = self.rng.choice([CodeRange.SIGNED, CodeRange.UNSIGNED])
-        plain = UniformAffine(bits, 1.0, 0, codes)
+        plain = Codes(bits, 1.0, 0, codes)
         zero = int(self.rng.choice([self.rng.integers(plain.low, plain.high + 1), plain.low, 0]))
-        return UniformAffine(bits, float(self.scale()), zero, codes)
+        return Codes(bits, float(self.scale()), zero, codes)
 
     def input(self, shape, bits=None):
         """A tensor of codes that is an input."""

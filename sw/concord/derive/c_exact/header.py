@@ -9,7 +9,7 @@ from concord.derive.c.texts import comment
 from concord.derive.c_exact.tensors import CodeTensor, ExactPlan
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.formats import FLAG_BITS, Flag
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 #: The flag that there is.
 ACC_OVERFLOW = next(name for name in FLAG_BITS if name == Flag.ACC_OVERFLOW.name)
@@ -64,7 +64,7 @@ def _scale_lines(upper: str, tensors: Iterable[CodeTensor]) -> list[str]:
     """Macros with scales and zero points; wide numbers have none."""
     lines = []
     for tensor in tensors:
-        if isinstance(tensor.scheme, UniformAffine):
+        if isinstance(tensor.scheme, Codes):
             name = f"{upper}_{tensor.array.name.upper()}"
             lines += [
                 f"#define {name}_SCALE {float(tensor.scheme.scale)!r}",
@@ -81,6 +81,6 @@ def run_arguments(stem: str, flagged: bool) -> str:
 def _member(name: str, tensor: CodeTensor) -> str:
     shape = " x ".join(map(str, tensor.shape)) or "1"
     meaning = "wide numbers"
-    if isinstance(tensor.scheme, UniformAffine):
+    if isinstance(tensor.scheme, Codes):
         meaning = f"(code - {tensor.scheme.zero}) * {float(tensor.scheme.scale):.9g}"
     return f"    {tensor.array.kind}_t {tensor.array.name}[{tensor.size}]; /* {comment(name)}: {shape}, {meaning} */"

@@ -29,7 +29,7 @@ from concord.integer.tflite.reading import FlatReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution
 from concord.spec.formats import Rounding
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 
 #: Bits behind the point of a share of an element of an image that is made larger or smaller.
 _SHARE_BITS = 10
@@ -191,7 +191,7 @@ def _squared_difference(ctx: FlatReading, operator: FlatOperator) -> None:
     if target.bits == 16:
         raise Refusal("codes must be of int8: there is no kernel for int16", "quantise it to int8")
     twice = 2 * max(float(first.scale), float(second.scale))
-    wide = UniformAffine(16, twice / (1 << _SQUARE_UP), 0, CodeRange.SIGNED, Rounding.NEAREST_AWAY)
+    wide = Codes(16, twice / (1 << _SQUARE_UP), 0, CodeRange.SIGNED, Rounding.NEAREST_AWAY)
     stem = f"{ctx.names[operator.outputs[0]]}/difference"
     difference = ctx.emit_between(
         stem, FixedPointSum, wide, *names, zeros=(first.zero, second.zero), up=_SQUARE_UP,
