@@ -202,8 +202,9 @@ class Codes:
         return cls(integer + fraction + sign, Fraction(2) ** -fraction, 0, range, rounding)
 
     def __str__(self) -> str:
-        """Type and meaning of the codes, such as ``uint8, (code - 3) * 0.125``."""
-        return f"{self.code_type}, (code - {_text(self.zeros)}) * {_text(self.scales)}"
+        """Type and meaning of the codes, such as ``uint8, zero point 3, scale 0.125``."""
+        zero = f"zero point {_text(self.zeros)}, " if any(self.zeros) else ""
+        return f"{self.code_type}, {zero}scale {_text(self.scales)}"
 
     @property
     def scale(self) -> Fraction:
@@ -360,5 +361,5 @@ def _origins(bits: int, codes: object, ends: tuple[int, int]) -> tuple[int, int]
 
 def _text(numbers: Sequence[float | Fraction]) -> str:
     """The numbers, or the least and the greatest one."""
-    least, most = (f"{float(end):.9g}" for end in (min(numbers), max(numbers)))
+    least, most = (f"{float(end):g}" for end in (min(numbers), max(numbers)))
     return least if least == most else f"{least} to {most}"

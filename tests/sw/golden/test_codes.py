@@ -187,9 +187,9 @@ def test_equal_codes_are_equal_however_they_are_made():
 @pytest.mark.parametrize(
     "codes, text",
     [
-        (Codes(8, 0.125, 3, U), "uint8, (code - 3) * 0.125"),
-        (Codes(16, np.float32(0.05)), "int16, (code - 0) * 0.0500000007"),
-        (Codes(4, [0.5, 0.25], [1, -1], axis=0), "int4, (code - -1 to 1) * 0.25 to 0.5"),
+        (Codes(8, 0.125, 3, U), "uint8, zero point 3, scale 0.125"),
+        (Codes(16, np.float32(0.05)), "int16, scale 0.05"),
+        (Codes(4, [0.5, 0.25], [1, -1], axis=0), "int4, zero point -1 to 1, scale 0.25 to 0.5"),
     ],
 )
 def test_codes_as_a_text(codes, text):
