@@ -214,10 +214,7 @@ def test_codes_as_a_text(codes, text):
         (lambda: Codes(8, 1, 128), r"zero point must be an integer in -128\.\.127, not 128"),
         (lambda: Codes(8, 1, -128, Y), r"zero point must be an integer in -127\.\.127"),
         (lambda: Codes(8, 1, 0.5), "zero point must be an integer"),
-        (
-            lambda: Codes(8, 1, 0, "signed"),
-            "range must be a CodeRange or the least and the greatest code",
-        ),
+        (lambda: Codes(8, 1, 0, "signed"), "range must be a CodeRange or the least and the greatest code"),
         (lambda: Codes(8, 1, -156, (0, 100)), r"zero point must be an integer in -155\.\.255, not -156"),
         (lambda: Codes(8, 1, 0, (-256, -1)), r"least code must be an integer in -255\.\.255, not -256"),
         (lambda: Codes(8, 1, 0, (-64, 192)), r"greatest code must be an integer in -64\.\.191, not 192"),
