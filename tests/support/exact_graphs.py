@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerGraph
 from concord.integer.moves import ConcatMove, FlattenMove, PadMove, ReshapeMove, TakeMove, TransposeMove
 from concord.integer.operations import (
@@ -24,7 +23,7 @@ from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import WIDE, CodesOfNumbers, TabledNumbers
-from concord.transfer import CodeRange, PointwiseOperator, TransferTable, UniformAffine
+from concord.transfer import CodeRange, Codes, PointwiseOperator, TransferTable
 
 
 @dataclass
@@ -48,9 +47,9 @@ class GraphDraw:
     def scheme(self, bits=None):
         bits = int(bits or self.rng.integers(self.widths[0], self.widths[1] + 1))
         codes = self.rng.choice([CodeRange.SIGNED, CodeRange.UNSIGNED])
-        plain = UniformAffine(bits, 1.0, 0, codes)
+        plain = Codes(bits, 1.0, 0, codes)
         zero = int(self.rng.choice([self.rng.integers(plain.low, plain.high + 1), plain.low, 0]))
-        return UniformAffine(bits, float(self.scale()), zero, codes)
+        return Codes(bits, float(self.scale()), zero, codes)
 
     def input(self, shape, bits=None):
         """A tensor of codes that is an input."""
@@ -83,7 +82,7 @@ class GraphDraw:
         ``how(scales, zero, low=..., high=...)`` makes the requantisation of sums that have ``room`` bits at most.
         """
         source, count = self.graph.schemes[x], shape[axis]
-        reach = reach_of(source, source.zero)
+        reach = source.reach()
         terms = int(np.prod(shape)) // count
         most = min(1 << weight_bits - 1, ((1 << room) - 1) // (reach * terms))
         weight = self.rng.integers(-most, most + (weight_bits > 8), shape)
@@ -184,7 +183,7 @@ class GraphDraw:
         """Matrices of codes times others; ``floats`` if sums become numbers on the way."""
         a, b = self.input(shape_a), self.input(shape_b)
         schemes = self.graph.schemes[a], self.graph.schemes[b]
-        reaches = [reach_of(scheme, scheme.zero) for scheme in schemes]
+        reaches = [scheme.reach() for scheme in schemes]
         largest = reaches[0] * reaches[1] * shape_a[-1]
 
         def of(scheme):

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from concord.integer.exact_sums import reach_of
 from concord.integer.operations import CodeMaximum, IntegerAverage
 from concord.integer.tflite.fixed_point import MOST, FixedPointMultiplier
 from concord.integer.tflite.operations import (
@@ -13,7 +12,7 @@ from concord.integer.tflite.operations import (
     InterpolatedSoftmax,
 )
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 from support.exact_graphs import GraphDraw
 
 
@@ -81,7 +80,7 @@ class FixedPointDraw(GraphDraw):
         most = min(self.widths[1], 15)
         names = [self.input(shape, self.rng.integers(self.widths[0], most + 1)) for shape in (shape_a, shape_b)]
         sources = [self.graph.schemes[name] for name in names]
-        span = np.prod([float(reach_of(source, source.zero)) for source in sources])
+        span = np.prod([float(source.reach()) for source in sources])
         return self.add(FixedPointProduct, *names, of=lambda scheme: {
             "zeros": tuple(source.zero for source in sources),
             "requantisation": twice_rounded(self.scale(scheme.count / span), scheme.zero,
@@ -90,8 +89,8 @@ class FixedPointDraw(GraphDraw):
     def softmax(self, shape):
         x, bits = self.input(shape, 8), int(self.rng.integers(max(self.widths[0], 4), self.widths[1] + 1))
         codes = self.rng.choice([CodeRange.SIGNED, CodeRange.UNSIGNED])
-        low = UniformAffine(bits, 1.0, 0, codes).low
-        scheme = UniformAffine(bits, 2.0**-bits, low, codes)
+        low = Codes(bits, 1.0, 0, codes).low
+        scheme = Codes(bits, 2.0**-bits, low, codes)
         powers = np.floor(np.exp(-np.arange(255, -1, -1) * self.rng.uniform(0.001, 0.3)) * MOST).astype(np.int64)
         powers[: self.rng.integers(0, 100)] = 0
         ends = {"low": scheme.low, "high": scheme.high}
@@ -99,7 +98,7 @@ class FixedPointDraw(GraphDraw):
 
     def interpolated_softmax(self, shape):
         """Of codes of 9 to 16 bits, whatever the widths of others are."""
-        x, scheme = self.input(shape, int(self.rng.integers(9, 17))), UniformAffine(16, 2.0**-15, 0, CodeRange.SIGNED)
+        x, scheme = self.input(shape, int(self.rng.integers(9, 17))), Codes(16, 2.0**-15, 0, CodeRange.SIGNED)
         scale = FixedPointMultiplier.of(np.exp(self.rng.uniform(-4, 9)))
         return self.add(InterpolatedSoftmax, x, scheme=scheme, scale=scale)
 

@@ -8,6 +8,7 @@ from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, Codes, table_index
 
 U, S, Y = CodeRange
+symmetric, fixed_point, of_range = Codes.symmetric, Codes.fixed_point, Codes.of_range
 EVEN, AWAY = Rounding.NEAREST_EVEN, Rounding.NEAREST_AWAY
 
 scales = st.one_of(
@@ -21,20 +22,14 @@ bits = st.integers(1, 8)
 @st.composite
 def affine(draw):
     width, codes = draw(bits), draw(st.sampled_from(CodeRange))
-    return Codes(
-        width,
-        draw(scales),
-        draw(st.integers(*codes.ends(width))),
-        codes,
-        draw(st.sampled_from([EVEN, AWAY])),
-    )
+    return Codes(width, draw(scales), draw(st.integers(*codes.ends(width))), codes, draw(st.sampled_from([EVEN, AWAY])))
 
 
 schemes = st.one_of(
     affine(),
-    st.builds(Codes.symmetric, bits, scales),
-    st.builds(lambda n, width: Codes.fixed_point(width - n, n, U), st.integers(-9, 9), bits),
-    st.builds(lambda n, width: Codes.fixed_point(width - 1 - n, n), st.integers(-9, 9), bits),
-    st.builds(lambda a, b, n: Codes.of_range(n, min(a, b), max(a, b) + 1), st.floats(-9, 9), st.floats(-9, 9), bits),
+    st.builds(symmetric, bits, scales),
+    st.builds(lambda n, width: fixed_point(width - n, n, U), st.integers(-9, 9), bits),
+    st.builds(lambda n, width: fixed_point(width - 1 - n, n), st.integers(-9, 9), bits),
+    st.builds(lambda a, b, n: of_range(n, min(a, b), max(a, b) + 1), st.floats(-9, 9), st.floats(-9, 9), bits),
     st.builds(lambda low, n, scale: table_index(low, low + n, scale), st.integers(-99, 99), st.integers(0, 99), bits),
 )

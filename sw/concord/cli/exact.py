@@ -20,7 +20,7 @@ from concord.integer.facts import IntegerFacts, PortFacts, facts_of
 from concord.integer.folder import INTEGER_FOLDER, TABLES, WITH_NPU
 from concord.spec.config import NpuConfig
 from concord.spec.stored import PROGRAM
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 from concord.utils.files import replacing, write_text
 
 #: Parts of ``concord inspect`` that a network on codes has.
@@ -113,7 +113,7 @@ def results_on_codes(network: IntegerNetwork, results: Mapping[str, Any]) -> dic
     for name, fields in facts.items():
         scheme = network.scheme(name)
         fields |= {"scale": None, "zero": None}
-        if isinstance(scheme, UniformAffine):
+        if isinstance(scheme, Codes):
             fields |= {"scale": float(scheme.scale), "zero": scheme.zero}
     return facts
 

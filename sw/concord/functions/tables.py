@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.functions.catalogue import function
 from concord.functions.exact import ExactFunction, Number
-from concord.functions.interval_bounds import Codes, resolve
+from concord.functions.interval_bounds import resolve
 from concord.functions.intervals import exact
 from concord.functions.table_ends import POINTS, ends_are_constant, everywhere
 from concord.golden import binary16
 from concord.golden.table import Found, clamped, index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_MAX, BINARY16_PRECISION
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 
 _MINUS_ZERO = 0x8000
 #: log2 of codes per unit of the input.
@@ -53,7 +53,7 @@ def round_to_binary16(value: Number) -> int:
     return int(binary16.encode(-rounded if exact < 0 and rounded else rounded))
 
 
-def round_array_to_binary16(values: FloatArray) -> Codes:
+def round_array_to_binary16(values: FloatArray) -> Ints:
     """:func:`round_to_binary16` of float64 numbers, infinities included."""
     limited = np.clip(values, -BINARY16_MAX, BINARY16_MAX)
     bits = binary16.encode(limited)

@@ -202,22 +202,21 @@ class Codes:
         return cls(integer + fraction + sign, Fraction(2) ** -fraction, 0, range, rounding)
 
     def __str__(self) -> str:
-        """Type and meaning of the codes, such as ``uint8, (code - 3) * 0.125``."""
-        return f"{self.code_type}, (code - {_text(self.zeros)}) * {_text(self.scales)}"
+        """Type and meaning of the codes, such as ``uint8, zero point 3, scale 0.125``."""
+        zero = f"zero point {_text(self.zeros)}, " if any(self.zeros) else ""
+        return f"{self.code_type}, {zero}scale {_text(self.scales)}"
 
     @property
     def scale(self) -> Fraction:
-        """Difference of the numbers of neighbouring codes; ``ValueError`` if there are several."""
-        if self.axis is not None:
-            raise ValueError(f"codes must have one scale, not one for each index of axis {self.axis}")
-        return self.scales[0]
+        """Difference of the numbers of neighbouring codes; ``ValueError`` if there is one for each index of an axis."""
+        (scale,) = self.scales
+        return scale
 
     @property
     def zero(self) -> int:
-        """The code of 0; ``ValueError`` if there are several."""
-        if self.axis is not None:
-            raise ValueError(f"codes must have one zero point, not one for each index of axis {self.axis}")
-        return self.zeros[0]
+        """The code of 0; ``ValueError`` if there is one for each index of an axis."""
+        (zero,) = self.zeros
+        return zero
 
     @cached_property
     def ends(self) -> tuple[int, int]:
@@ -253,6 +252,11 @@ class Codes:
     def dtype(self) -> np.dtype[np.generic]:
         """The least type of NumPy that has all codes, little endian."""
         return next(kind for kind in _TYPES if np.iinfo(kind).min <= self.low and self.high <= np.iinfo(kind).max)
+
+    def reach(self, zero: int | None = None) -> int:
+        """Largest magnitude of a code less its zero point, or less another integer."""
+        origin = self.zero if zero is None else zero
+        return max(self.high - origin, origin - self.low)
 
     @property
     def exponents(self) -> tuple[int, ...] | None:
@@ -357,5 +361,5 @@ def _origins(bits: int, codes: object, ends: tuple[int, int]) -> tuple[int, int]
 
 def _text(numbers: Sequence[float | Fraction]) -> str:
     """The numbers, or the least and the greatest one."""
-    least, most = (f"{float(end):.9g}" for end in (min(numbers), max(numbers)))
+    least, most = (f"{float(end):g}" for end in (min(numbers), max(numbers)))
     return least if least == most else f"{least} to {most}"

@@ -12,7 +12,7 @@ from concord.golden import binary16
 from concord.spec.formats import BINARY16_MAX
 
 
-class Codes(NamedTuple):
+class TableCodes(NamedTuple):
     """Codes of inputs, and where the inputs were not finite or beyond an end; arrays like the inputs."""
 
     code: NDArray[np.int64]
@@ -29,7 +29,7 @@ class Found(NamedTuple):
     clamped: NDArray[np.bool_]
 
 
-def index(bits: ArrayLike, low: int, high: int, scale: int) -> Codes:
+def index(bits: ArrayLike, low: int, high: int, scale: int) -> TableCodes:
     """Return the codes of binary16 patterns.
 
     The product with a power of two is exact; it is rounded nearest even and clamped. An infinity counts as +-65504
@@ -39,7 +39,7 @@ def index(bits: ArrayLike, low: int, high: int, scale: int) -> Codes:
     value = np.clip(np.where(binary16.is_nan(bits), 0.0, binary16.decode(bits)), -BINARY16_MAX, BINARY16_MAX)
     whole = np.rint(np.ldexp(value, scale))
     code = np.clip(whole, low, high).astype(np.int64)
-    return Codes(code, np.asarray(nonfinite), np.asarray(whole < low), np.asarray(whole > high))
+    return TableCodes(code, np.asarray(nonfinite), np.asarray(whole < low), np.asarray(whole > high))
 
 
 def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> Found:
@@ -69,6 +69,6 @@ def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> Foun
     )
 
 
-def clamped(codes: Codes, settled_low: int, settled_high: int) -> NDArray[np.bool_]:
+def clamped(codes: TableCodes, settled_low: int, settled_high: int) -> NDArray[np.bool_]:
     """True where a code was clamped at an end that is not constant."""
     return (codes.under & (not settled_low)) | (codes.over & (not settled_high))

@@ -1,7 +1,7 @@
 """Quantised networks as they are, executed on codes: int32 accumulators and tables; see docs/integer.md.
 
-float32, exact_sums
-    Arithmetic of binary32 in integers, and where sums of products are exact.
+float32
+    Arithmetic of binary32 in integers.
 requantise
     From accumulators to codes.
 graph, moves, operations, shapes

@@ -13,7 +13,6 @@ import numpy as np
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.model_values import Accumulators, OpenProduct
 from concord.integer.reading import Reading
@@ -78,7 +77,7 @@ def _accumulate(ctx: Reading, node: OnnxNode, kind: Any, channels: int, rank: in
     if zero.size != 1:
         raise Refusal("zero point of the first operand must be one number", "quantise it with one scale")
     source, zero_point = ctx.scheme_of(x), int(zero.item())
-    fields = {"zero_point": zero_point, "reach": reach_of(source, zero_point), **settings}
+    fields = {"zero_point": zero_point, "reach": source.reach(zero_point), **settings}
     product = OpenProduct(kind, node.name, x, np.ones(1, dtype=np.float32), channels, fields)
     ctx.sums[node.outputs[0]] = Accumulators(product, rank)
 

@@ -9,7 +9,7 @@ import numpy as np
 from concord.frontend.context import OnnxNode
 from concord.frontend.quantization import ends_of_clip
 from concord.integer.reading import Reading
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 
 
 def is_clip_of_codes(ctx: Reading, node: OnnxNode) -> bool:
@@ -19,7 +19,7 @@ def is_clip_of_codes(ctx: Reading, node: OnnxNode) -> bool:
     return node.op == "Clip" and (constant or ctx.is_integer(x) or ctx.is_integer(node.outputs[0]))
 
 
-def limited_by_reader(ctx: Reading, name: str, scheme: UniformAffine) -> tuple[str, UniformAffine]:
+def limited_by_reader(ctx: Reading, name: str, scheme: Codes) -> tuple[str, Codes]:
     """Name and scheme of the codes that QuantizeLinear makes.
 
     They are those of the Clip after it, if that alone reads them and its ends are those of codes of fewer bits.
@@ -52,7 +52,7 @@ def clip_codes(ctx: Reading, node: OnnxNode) -> None:
     ctx.emit(ctx.table(node.name, source, (("clip", {"min": least, "max": most}),), scheme, output), scheme)
 
 
-def _narrowed(scheme: UniformAffine, low: int, high: int) -> UniformAffine | None:
+def _narrowed(scheme: Codes, low: int, high: int) -> Codes | None:
     """The scheme with codes of as many bits as have these ends; ``None`` if no number of bits has them."""
     if not low <= scheme.zero <= high:
         return None

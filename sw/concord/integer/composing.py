@@ -9,7 +9,7 @@ import numpy as np
 
 from concord.integer.graph import IntegerGraph, IntegerOperation, readers
 from concord.integer.operations import CodeTable
-from concord.transfer import TransferTable, UniformAffine
+from concord.transfer import Codes, TransferTable
 from concord.transfer.operators import PointwiseOperator
 
 
@@ -59,7 +59,7 @@ def table_after(first: TransferTable, second: TransferTable) -> TransferTable:
     return TransferTable(first.source, operators, second.target, second.apply(first.entries))
 
 
-def _rounding(scheme: UniformAffine) -> PointwiseOperator:
+def _rounding(scheme: Codes) -> PointwiseOperator:
     """Operator that quantises a number, and dequantises it again."""
 
     def rounded(x: Fraction) -> Fraction:

@@ -13,7 +13,7 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.network import IntegerNetwork
 from concord.integer.operations import TableOperation
 from concord.integer.records import RecordWriter
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
         writer.record(operation)
         output, scheme = operation.output, graph.schemes[operation.output]
         table = network.tables.sites[output].table if isinstance(operation, TableOperation) else None
-        used = _used(codes[output], scheme) if output in codes and isinstance(scheme, UniformAffine) else None
+        used = _used(codes[output], scheme) if output in codes and isinstance(scheme, Codes) else None
         kind, nbytes = type(operation).__name__, sum(array.nbytes for array in writer.arrays)
         return OperationFacts(operation.name, kind, output, str(scheme), nbytes, table, used)
 
@@ -133,7 +133,7 @@ def facts_of(network: IntegerNetwork, inputs: Mapping[str, ArrayLike] | None = N
     )  # fmt: skip
 
 
-def _used(codes: ArrayLike, scheme: UniformAffine) -> UsedCodes:
+def _used(codes: ArrayLike, scheme: Codes) -> UsedCodes:
     array = np.asarray(codes)
     low, high = (float(np.mean(array == end)) if array.size else 0.0 for end in (scheme.low, scheme.high))
     ends = (int(array.min()), int(array.max())) if array.size else (scheme.zero, scheme.zero)

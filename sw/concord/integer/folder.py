@@ -21,7 +21,7 @@ from concord.integer.records import RecordReader, RecordWriter
 from concord.integer.wide import WIDE
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.stored import IMAGE, PROGRAM
-from concord.transfer import TransferSet, UniformAffine
+from concord.transfer import Codes, TransferSet
 from concord.transfer.records import target_of, target_record
 from concord.utils.folders import FolderKind
 
@@ -129,16 +129,16 @@ def _network(header: Mapping[str, Any], arrays: list[NDArray[Any]], tables: Tran
     return IntegerNetwork(graph, tables)
 
 
-def _record(scheme: UniformAffine | WideNumbers) -> dict[str, Any]:
+def _record(scheme: Codes | WideNumbers) -> dict[str, Any]:
     return {"kind": _WIDE} if isinstance(scheme, WideNumbers) else target_record(scheme)
 
 
-def _scheme(record: dict[str, Any]) -> UniformAffine | WideNumbers:
+def _scheme(record: dict[str, Any]) -> Codes | WideNumbers:
     if record.get("kind") == _WIDE:
         return WIDE
     scheme = target_of(record)
-    if not isinstance(scheme, UniformAffine):
-        raise ValueError(f"scheme must be UniformAffine, not {scheme!r}")
+    if not isinstance(scheme, Codes):
+        raise ValueError(f"scheme must be Codes, not {scheme!r}")
     return scheme
 
 

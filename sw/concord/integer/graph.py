@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from concord.integer.float32 import Integers
 from concord.integer.wide_numbers import WideNumbers
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +42,7 @@ class IntegerGraph:
     ----------
     name : str
         Of the model.
-    schemes : dict of str to UniformAffine or WideNumbers
+    schemes : dict of str to Codes or WideNumbers
         What the integers of every tensor stand for, by its name in the model.
     inputs : dict of str to str
         Tensors of codes that hold the inputs of the model, by the names of these.
@@ -57,7 +57,7 @@ class IntegerGraph:
     """
 
     name: str
-    schemes: dict[str, UniformAffine | WideNumbers] = field(default_factory=dict)
+    schemes: dict[str, Codes | WideNumbers] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
     operations: list[IntegerOperation] = field(default_factory=list)
@@ -72,7 +72,7 @@ class IntegerGraph:
         """True if a tensor holds wide numbers."""
         return isinstance(self.schemes[tensor], WideNumbers)
 
-    def scheme(self, tensor: str) -> UniformAffine:
+    def scheme(self, tensor: str) -> Codes:
         """Scheme of the codes of a tensor; ``ValueError`` if it holds wide numbers."""
         scheme = self.schemes[tensor]
         if isinstance(scheme, WideNumbers):

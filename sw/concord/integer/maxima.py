@@ -33,9 +33,9 @@ from concord.integer.reading import Reading
 from concord.integer.wide import WIDE, WideDifference
 from concord.integer.wide_numbers import WideNumbers
 from concord.integer.windows import window_settings
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
-Scheme = UniformAffine | WideNumbers
+Scheme = Codes | WideNumbers
 
 
 def max_pool(ctx: Reading, node: OnnxNode) -> None:

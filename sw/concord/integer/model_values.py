@@ -16,7 +16,7 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
 from concord.integer.wide import Dequantisation
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +31,14 @@ class ConstantCodes:
         One number, or one for each index of ``axis``.
     axis : int or None
         ``None`` for one scale.
-    scheme : UniformAffine or None
+    scheme : Codes or None
         What the codes stand for, if there is one scale and they have at most 16 bits.
     """
 
     offsets: Integers
     scale: NDArray[np.float32]
     axis: int | None
-    scheme: UniformAffine | None
+    scheme: Codes | None
 
     @property
     def numbers(self) -> NDArray[np.float32]:
@@ -54,7 +54,7 @@ class CodeTarget:
     """The codes that an operation has to make, in ``low..high`` of their scheme."""
 
     name: str
-    scheme: UniformAffine
+    scheme: Codes
     low: int
     high: int
 

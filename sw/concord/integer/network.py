@@ -20,10 +20,10 @@ from concord.integer.weighted_sums import RequantisedSums, WeightedSums
 from concord.integer.wide import integers_of, numbers_of
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.rounding_rules import ROUNDINGS
-from concord.transfer import TransferSet, UniformAffine
+from concord.transfer import Codes, TransferSet
 from concord.utils.foreign import require_tflite, tflite_contents
 
-Codes = NDArray[np.integer[Any]]
+CodeArray = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,9 @@ class IntegerNetwork:
                 tables.add(operation.output, operation.table)
         return cls(graph, tables)
 
-    def run(self, inputs: Mapping[str, ArrayLike], *, every: bool = False) -> dict[str, Codes | NDArray[np.float32]]:
+    def run(
+        self, inputs: Mapping[str, ArrayLike], *, every: bool = False
+    ) -> dict[str, CodeArray | NDArray[np.float32]]:
         """Codes of the outputs, or numbers of those that are wide.
 
         Parameters
@@ -84,7 +86,7 @@ class IntegerNetwork:
             results = {**values, **{name: values[tensor] for name, tensor in graph.aliases.items() if tensor in values}}
         return {name: self.shown(name, codes) for name, codes in results.items()}
 
-    def shown(self, name: str, integers: Integers) -> Codes | NDArray[np.float32]:
+    def shown(self, name: str, integers: Integers) -> CodeArray | NDArray[np.float32]:
         """Codes of a tensor in their type, by its name in the model, and wide tensors as numbers."""
         scheme = self.scheme(name)
         return numbers_of(integers) if isinstance(scheme, WideNumbers) else integers.astype(scheme.dtype)
@@ -95,7 +97,7 @@ class IntegerNetwork:
             raise ValueError(f"inputs must be {sorted(self.graph.inputs)}, not {sorted(inputs)}")
         return {name: self._codes(name, inputs[name]) for name in self.graph.inputs}
 
-    def scheme(self, name: str) -> UniformAffine | WideNumbers:
+    def scheme(self, name: str) -> Codes | WideNumbers:
         """Scheme of the integers of a tensor, by its name in the model."""
         return self.graph.schemes[self.graph.outputs.get(name, self.graph.tensor(name))]
 

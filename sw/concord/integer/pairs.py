@@ -14,7 +14,7 @@ from concord.integer.composing import table_after
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation, readers
 from concord.integer.operations import CodeFloats, CodePairTable, CodeProduct, CodeSum, CodeTable
-from concord.transfer import CodeRange, TransferTable, UniformAffine
+from concord.transfer import CodeRange, Codes, TransferTable
 from concord.transfer.operators import PointwiseOperator
 from concord.transfer.targets import MAX_BITS
 
@@ -75,7 +75,7 @@ def _replace_pair(
 
 
 def _looked_up(
-    name: str, inputs: tuple[str, ...], output: str, table: TransferTable, sources: list[UniformAffine]
+    name: str, inputs: tuple[str, ...], output: str, table: TransferTable, sources: list[Codes]
 ) -> IntegerOperation:
     """The operation that looks up in a table."""
     if len(set(inputs)) == 1 and table.source == sources[0]:
@@ -85,13 +85,13 @@ def _looked_up(
 
 
 def pair_table(
-    operation: IntegerOperation, sources: list[UniformAffine], tables: list[CodeTable | None], target: UniformAffine
+    operation: IntegerOperation, sources: list[Codes], tables: list[CodeTable | None], target: Codes
 ) -> TransferTable | None:
     """The table of an operation of two tensors, by the index of a pair of codes; of one tensor twice, by its code.
 
     Parameters
     ----------
-    sources : pair of UniformAffine
+    sources : pair of Codes
         Of the codes that the table is read with.
     tables : pair of CodeTable or None
         What stands between these and the operands.
@@ -121,7 +121,7 @@ def pair_table(
     if not np.array_equal(values, entries(column, row)[:, 0]):
         return None
 
-    source = sources[0] if single else UniformAffine(sum(bits), 1, 0, CodeRange.UNSIGNED)
+    source = sources[0] if single else Codes(sum(bits), 1, 0, CodeRange.UNSIGNED)
 
     def one_entry(number: Fraction) -> Fraction:
         place = source.quantize(number) - source.low

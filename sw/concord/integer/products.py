@@ -13,7 +13,6 @@ import numpy as np
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, ConstantCodes, OpenProduct, ProductBias, Unquantised
 from concord.integer.moves import Move, PadMove, TakeMove
@@ -95,7 +94,7 @@ def _product(
     scheme = ctx.scheme_of(x)
     scale = np.float32(alpha) * np.float32(scheme.scale) * constant.scale
     weight = constant.offsets if windows or axis else constant.offsets.T
-    fields = {"weight": weight, "zero_point": scheme.zero, "reach": reach_of(scheme, scheme.zero), **windows}
+    fields = {"weight": weight, "zero_point": scheme.zero, "reach": scheme.reach(), **windows}
     kind = IntegerConvolution if windows else IntegerMatMul
     return OpenProduct(kind, node.name, x, scale, constant.offsets.shape[axis], fields)
 
@@ -217,7 +216,7 @@ def _of_two_tensors(ctx: Reading, node: OnnxNode) -> None:
         reason = f"operands must be matrices of each sample, not of shapes {[list(shape) for shape in shapes]}"
         raise Refusal(reason, "fold the second one if it is constant")
     scale = np.asarray(np.float32(first.scale) * np.float32(second.scale)).reshape(1)
-    reaches = tuple(reach_of(scheme, scheme.zero) for scheme in (first, second))
+    reaches = tuple(scheme.reach() for scheme in (first, second))
 
     largest = reaches[0] * reaches[1] * shapes[0][-1]
     bits = ACCUMULATOR_BITS if largest <= ACCUMULATOR[1] else LONG_BITS

@@ -32,10 +32,10 @@ from concord.integer.tables import code_table, number_table
 from concord.integer.uses import Uses
 from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, TabledNumbers, integers_of, limit_of
 from concord.integer.wide_numbers import WideNumbers
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 
 #: Maker of operations from the first tensor to the last one, both of the scheme.
-Appended = Callable[[str, str, UniformAffine | WideNumbers], list[IntegerOperation]]
+Appended = Callable[[str, str, Codes | WideNumbers], list[IntegerOperation]]
 #: Advice where an operator reads floats that nothing has quantised.
 PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
 
@@ -110,13 +110,13 @@ class Reading:
         numbers = self.constant(name, "zero point") if name else np.zeros(scale.shape)
         return numbers.astype(np.int64)
 
-    def scheme(self, node: OnnxNode, place: int, dtype: str) -> UniformAffine:
+    def scheme(self, node: OnnxNode, place: int, dtype: str) -> Codes:
         """The scheme of codes of a type, from the scale at an operand of a node and the zero point after it."""
         match = re.fullmatch(r"(u?)int(\d+)", dtype)
         if match is None or int(match[2]) > 16:
             raise Refusal(f"codes must be integers of at most 16 bits, not {dtype}", "quantise to int8")
         scale, zero = self.step(node, place)
-        return UniformAffine(int(match[2]), scale, zero, CodeRange.of(not match[1]))
+        return Codes(int(match[2]), scale, zero, CodeRange.of(not match[1]))
 
     def step(self, node: OnnxNode, place: int) -> tuple[float, int]:
         """The scale at an operand of a node, and the zero point after it."""
@@ -224,7 +224,7 @@ class Reading:
         self.graph.operations.extend(self.row_of_moves(moved.moves, source, name, WIDE))
         return name
 
-    def _quantiser(self, name: str, source: str, scheme: UniformAffine, output: str) -> CodesOfNumbers:
+    def _quantiser(self, name: str, source: str, scheme: Codes, output: str) -> CodesOfNumbers:
         return CodesOfNumbers(
             name=name, inputs=(source,), output=output, step=np.float32(scheme.scale), zero_point=scheme.zero,
             low=scheme.low, high=scheme.high,
@@ -243,7 +243,7 @@ class Reading:
             raise Refusal(f"{what} must be constant integers, not {name!r}", "quantise it, and fold constants")
         return self.weights[name]
 
-    def scheme_of(self, codes: str) -> UniformAffine:
+    def scheme_of(self, codes: str) -> Codes:
         """The scheme of a tensor of codes."""
         return self.graph.scheme(codes)
 
@@ -300,7 +300,7 @@ class Reading:
             sample = move.apply(sample)
         return tuple(sample.shape)
 
-    def add_all(self, operations: Sequence[IntegerOperation], scheme: UniformAffine | WideNumbers) -> None:
+    def add_all(self, operations: Sequence[IntegerOperation], scheme: Codes | WideNumbers) -> None:
         """Add operations, whose last one makes the tensor of the scheme."""
         self.graph.operations.extend(operations)
         self.graph.schemes[operations[-1].output] = scheme
@@ -314,17 +314,17 @@ class Reading:
         """True if a tensor is codes, or a function of one code that nothing has quantised yet."""
         return self.are_codes(name) or (name in self.open and self.open[name].source is not None)
 
-    def emit(self, operation: IntegerOperation, scheme: UniformAffine | WideNumbers) -> None:
+    def emit(self, operation: IntegerOperation, scheme: Codes | WideNumbers) -> None:
         """Add an operation to the graph."""
         self.graph.operations.append(operation)
         self.graph.schemes[operation.output] = scheme
 
-    def move(self, name: str, source: str, move: Move, scheme: UniformAffine | WideNumbers, output: str) -> None:
+    def move(self, name: str, source: str, move: Move, scheme: Codes | WideNumbers, output: str) -> None:
         """Move codes, whose scheme stays."""
         self.emit(CodeMovement.of(name, (source,), output, move, scheme), scheme)
 
     def row_of_moves(
-        self, steps: Sequence[tuple[str, Move]], source: str, last: str, scheme: UniformAffine | WideNumbers
+        self, steps: Sequence[tuple[str, Move]], source: str, last: str, scheme: Codes | WideNumbers
     ) -> list[IntegerOperation]:
         """Moves with the names of their nodes, from the tensor ``source`` to the tensor ``last``."""
         made: list[IntegerOperation] = []
@@ -415,7 +415,7 @@ class Reading:
         self.decoded[output] = self.unique(f"{output}/codes")
         return self.decoded[output]
 
-    def quantised_input(self, name: str, scheme: UniformAffine, output: str) -> None:
+    def quantised_input(self, name: str, scheme: Codes, output: str) -> None:
         """Make the codes of an input, which are moved as its floats were: each number has its code by itself."""
         moved = self.floats[name]
         known = self.graph.inputs.get(moved.name)
@@ -430,7 +430,7 @@ class Reading:
         if not moved.moves and codes != output:
             self.graph.aliases[output] = codes
 
-    def quantised(self, name: str, scheme: UniformAffine, output: str) -> None:
+    def quantised(self, name: str, scheme: Codes, output: str) -> None:
         """Make the codes of an open tensor."""
         pending = self.open[name]
         if pending.widen is not None and pending.source is None and not self.uses.end_in_codes(name):
@@ -442,11 +442,11 @@ class Reading:
             low, high = (min(max(int(end), low), high) for end in ends)
         self.add_all(pending.make(CodeTarget(output, scheme, low, high)), scheme)
 
-    def quantised_numbers(self, name: str, scheme: UniformAffine, output: str) -> None:
+    def quantised_numbers(self, name: str, scheme: Codes, output: str) -> None:
         """Make the codes of a wide tensor."""
         self.emit(self._quantiser(output, self.numbers(name), scheme, output), scheme)
 
-    def convert(self, node: OnnxNode, source: str, scheme: UniformAffine, output: str) -> None:
+    def convert(self, node: OnnxNode, source: str, scheme: Codes, output: str) -> None:
         """Give codes another scheme; nothing to do if it is the same."""
         if self.scheme_of(source) == scheme:
             self.graph.aliases[output] = source
@@ -454,7 +454,7 @@ class Reading:
             self.emit(self.table(node.name, source, (), scheme, output), scheme)
 
     def table(
-        self, name: str, source: str, functions: tuple[FunctionStep, ...], scheme: UniformAffine, output: str
+        self, name: str, source: str, functions: tuple[FunctionStep, ...], scheme: Codes, output: str
     ) -> CodeTable:
         """A function of codes."""
         try:

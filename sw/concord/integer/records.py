@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.integer.graph import IntegerOperation
-from concord.transfer import TransferTable, UniformAffine
+from concord.transfer import Codes, TransferTable
 from concord.transfer.records import Record, target_of, target_record
 
 #: Classes of records are of this package.
@@ -62,7 +62,7 @@ class RecordWriter:
             return {"array": self._array(value), "dtype": value.dtype.name}
         if isinstance(value, TransferTable):
             return {"table": self._site_of(value)}
-        if isinstance(value, UniformAffine):
+        if isinstance(value, Codes):
             return {"scheme": target_record(value)}
         if is_dataclass(value) and _is_own(type(value)):
             kind = f"{type(value).__module__.removeprefix(_PACKAGE + '.')}.{type(value).__name__}"

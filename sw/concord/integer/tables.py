@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from concord.functions import Number
 from concord.functions.intervals import exact
 from concord.integer.functions import FloatFunction, FunctionStep
-from concord.transfer import TransferTable, UniformAffine
+from concord.transfer import Codes, TransferTable
 from concord.transfer.operators import PointwiseOperator
 
 Float32s = NDArray[np.float32]
 _LARGEST = np.finfo(np.float32).max
 
 
-def code_table(source: UniformAffine, functions: tuple[FunctionStep, ...], target: UniformAffine) -> TransferTable:
+def code_table(source: Codes, functions: tuple[FunctionStep, ...], target: Codes) -> TransferTable:
     """The table of functions from codes to codes, each step rounded to binary32.
 
     Raises
@@ -53,7 +53,7 @@ def code_table(source: UniformAffine, functions: tuple[FunctionStep, ...], targe
     return TransferTable(source, (operator,), target, np.clip(steps, target.low, target.high).astype(np.int64))
 
 
-def number_table(source: UniformAffine, functions: tuple[FunctionStep, ...]) -> Float32s:
+def number_table(source: Codes, functions: tuple[FunctionStep, ...]) -> Float32s:
     """The numbers of functions of all codes, each step rounded to binary32; ``ValueError`` as of :func:`code_table`."""
     numbers = (np.arange(source.low, source.high + 1) - source.zero).astype(np.float32) * np.float32(source.scale)
     for choice in functions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,31 +12,13 @@ import numpy as np
 class WideNumbers:
     """Binary32 numbers as integers, in the order of the numbers (:mod:`concord.integer.wide`)."""
 
+    #: Bits of an integer; those of the greatest and of the least number, and that of 0; the type of the numbers.
+    bits: ClassVar[int] = 32
+    high: ClassVar[int] = int(np.finfo(np.float32).max.view(np.uint32))
+    low: ClassVar[int] = -high
+    zero: ClassVar[int] = 0
+    dtype: ClassVar[np.dtype[np.float32]] = np.dtype(np.float32)
+
     def __str__(self) -> str:
         """Type of the numbers, where codes have a meaning."""
         return "float32"
-
-    @property
-    def bits(self) -> int:
-        """Bits of an integer."""
-        return 32
-
-    @property
-    def low(self) -> int:
-        """The integer of the least number."""
-        return -self.high
-
-    @property
-    def high(self) -> int:
-        """The integer of the greatest number."""
-        return int(np.finfo(np.float32).max.view(np.uint32))
-
-    @property
-    def zero(self) -> int:
-        """The integer of 0."""
-        return 0
-
-    @property
-    def dtype(self) -> np.dtype[np.float32]:
-        """Type of the numbers."""
-        return np.dtype(np.float32)

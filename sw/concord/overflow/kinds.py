@@ -9,8 +9,13 @@ from typing import Any
 from concord.graph.cost import node_macs
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
-from concord.overflow.ranges import OPERAND_WIDTHS, ROUNDINGS
+from concord.spec.formats import Rounding
 from concord.sums.histogram import check_width
+
+#: Widths of the integers that operands can have.
+OPERAND_WIDTHS = range(1, 33)
+#: Roundings of operands by name.
+ROUNDINGS = {"floor": Rounding.FLOOR, "nearest": Rounding.NEAREST_EVEN}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +41,7 @@ class IntegerSettings:
     rounds : int
         How often a layer is counted at most.
     rounding : str
-        See :func:`concord.overflow.codes_of_range`.
+        ``floor`` or ``nearest``, as of :func:`concord.overflow.codes_of_range`.
     """
 
     width: int = 16

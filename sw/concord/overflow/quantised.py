@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from concord.golden.codes import Codes
 from concord.graph.ir import Graph
-from concord.overflow.kinds import IntegerSettings, kind_of, settings_of
+from concord.overflow.kinds import ROUNDINGS, IntegerSettings, kind_of, settings_of
 from concord.overflow.layers import LayerProduct, products
 from concord.overflow.ranges import codes_of_range
 from concord.overflow.results import Analysis, LayerOverflow, Scaling, StageFacts
@@ -97,9 +97,11 @@ def _layer(
                 f"range of {product.tensor} must hold the samples, {used[0]:g} to {used[1]:g}, not {low:g},{high:g}"
             )
 
+    rounding = ROUNDINGS[settings.rounding]
+
     def mapped(factors: Factors) -> tuple[Codes, Codes, Any]:
-        w = codes_of_range(*weights, settings.weight_width, factors.weight, settings.rounding)
-        x = codes_of_range(*data, settings.input_width, factors.input, settings.rounding)
+        w = codes_of_range(*weights, settings.weight_width, factors.weight, rounding)
+        x = codes_of_range(*data, settings.input_width, factors.input, rounding)
         bias = None if product.bias is None else _whole(product.bias / (w.steps * x.steps))
         return w, x, bias
 

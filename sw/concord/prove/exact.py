@@ -15,7 +15,7 @@ from concord.derive.c_exact.program import ExactProgram
 from concord.integer import IntegerNetwork
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 #: Share of random codes that are an end or the zero point.
 _CORNERS = 0.25
@@ -49,7 +49,7 @@ class ExactProof:
         return not any(self.different.values()) and not self.flags
 
 
-def random_codes(scheme: UniformAffine, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
+def random_codes(scheme: Codes, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
     """Codes, some of which are an end or the zero point."""
     corners = rng.choice([scheme.low, scheme.high, scheme.zero], shape)
     return np.where(rng.random(shape) < _CORNERS, corners, rng.integers(scheme.low, scheme.high + 1, shape))

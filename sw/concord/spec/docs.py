@@ -22,7 +22,7 @@ from concord.spec.builds import BUILDS, STALE
 from concord.spec.compile_options import DEFAULTS, OPTIONS
 from concord.spec.config import NpuConfig
 from concord.spec.fields import Field, Layout
-from concord.spec.formats import ExponentMode, Flag, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode, Flag
 from concord.spec.memmap import REGISTERS, regions
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord.spec.rules import ProgramRule
@@ -100,12 +100,12 @@ def stages() -> str:
 
 def encodings() -> str:
     """Names of field values."""
-    uses: list[tuple[str, type[IntEnum]]] = [
+    uses: list[tuple[str, Iterable[IntEnum]]] = [
         ("`mem` of `v_rd`, `v_wr`, `i_opd`, `i_dst`", isa.Mem),
         ("`kind` of `i_src`", isa.IntegerSource),
         ("`mode` of `mv_mul`", isa.MvMode),
         ("`mode` of `set_quant`", ExponentMode),
-        ("`rounding` of `set_quant`", Rounding),
+        ("`rounding` of `set_quant`", BLOCK_ROUNDINGS),
     ]
     rows = [(use, ", ".join(f"{int(m)} = {m.name.lower()}" for m in enum)) for use, enum in uses]
     return _table(("field", "values"), rows)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.sums.histogram import WIDEST, Counts, needed_bits
+from concord.utils.arrays import Ints
 
-Codes = NDArray[np.int64]
 #: Pairs of codes of which a table is kept, at most.
 _MOST = 1 << 18
 
@@ -50,7 +50,7 @@ class Pairs:
         return np.bincount(bits.reshape(-1), met.reshape(-1), WIDEST + 1).astype(np.int64)
 
 
-def _occurrences(codes: Codes, most: int) -> Codes:
+def _occurrences(codes: Ints, most: int) -> Ints:
     """Counts of each code from ``-most`` to ``most`` in every row ``[K, 2 * most + 1]``."""
     span = 2 * most + 1
     at = codes + most + np.arange(len(codes))[:, None] * span

@@ -20,5 +20,3 @@ from concord.transfer.table import transfer_table as transfer_table
 from concord.transfer.targets import Binary16 as Binary16
 from concord.transfer.targets import TableTarget as TableTarget
 from concord.transfer.targets import table_index as table_index
-
-UniformAffine = Codes

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,25 +33,11 @@ _LIMIT = float(1 << 20)  # beyond all codes and zero points
 class Binary16:
     """Entries of the NPU's tables: finite binary16 patterns, nearest even, limited to +-65504, zero always +0."""
 
-    @property
-    def bits(self) -> int:
-        """Width of a pattern."""
-        return MAX_BITS
-
-    @property
-    def low(self) -> int:
-        """Least pattern."""
-        return 0
-
-    @property
-    def high(self) -> int:
-        """Greatest pattern."""
-        return 0xFFFF
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]:
-        """Type of a stored pattern, little endian."""
-        return np.dtype("<u2")
+    #: Width of a pattern, the least and the greatest one, and the type of a stored one, little endian.
+    bits: ClassVar[int] = MAX_BITS
+    low: ClassVar[int] = 0
+    high: ClassVar[int] = 0xFFFF
+    dtype: ClassVar[np.dtype[np.generic]] = np.dtype("<u2")
 
     def quantize(self, number: Fraction | Decimal | float) -> int:
         """The pattern of a number, rounded once and limited; ``ValueError`` for NaN."""

@@ -146,13 +146,13 @@ def test_the_folder_keeps_what_inputs_are_rounded_to(tmp_path):
 @pytest.mark.parametrize(
     ("options", "mant", "said"),
     [
-        ({"dtype": np.uint8}, 8, {"uint8, (code - 0) * 0.03125": "needs mantissas of 9 bits, not 8"}),
-        ({"zero": -7}, 8, {"int8, (code - -7) * 0.03125": "needs mantissas of 9 bits, not 8"}),
+        ({"dtype": np.uint8}, 8, {"uint8, scale 0.03125": "needs mantissas of 9 bits, not 8"}),
+        ({"zero": -7}, 8, {"int8, zero point -7, scale 0.03125": "needs mantissas of 9 bits, not 8"}),
         ({"dtype": np.uint8}, 9, {}),
-        ({"zero": 5}, 8, {"int8, (code - 5) * 0.03125": "needs mantissas of 9 bits, not 8"}),
-        ({"scale": 0.03}, 8, {"int8, (code - 0) * 0.0299999993": "scales are rounded, being no powers of two"}),
-        ({"weight_scale": 0.75}, 8, {"weights: int8, (code - 0) * 0.75": "scales are rounded, being no powers of two"}),
-        ({"most": 128}, 8, {"weights: int8, (code - 0) * 0.0078125": "needs mantissas of 9 bits, not 8"}),
+        ({"zero": 5}, 8, {"int8, zero point 5, scale 0.03125": "needs mantissas of 9 bits, not 8"}),
+        ({"scale": 0.03}, 8, {"int8, scale 0.03": "scales are rounded, being no powers of two"}),
+        ({"weight_scale": 0.01}, 8, {"weights: int8, scale 0.01": "scales are rounded, being no powers of two"}),
+        ({"most": 128}, 8, {"weights: int8, scale 0.0078125": "needs mantissas of 9 bits, not 8"}),
         ({"most": 128}, 9, {}),
     ],
 )  # fmt: skip
@@ -202,7 +202,7 @@ def test_report_and_folder(tmp_path):
     (tmp_path / "net.onnx").write_bytes(network(dtype=np.uint8, zero=100).SerializeToString())
     code, output = run("compile", tmp_path / "net.onnx", "--preset", "tiny", "--verbose")
     assert code == 0
-    line = "ad (uint8, (code - 100) * 0.03125): needs mantissas of 9 bits, not 8; relative error 0."
+    line = "ad (uint8, zero point 100, scale 0.03125): needs mantissas of 9 bits, not 8; relative error 0."
     assert f"not exact: {line}" in output
     assert f"not exact: {line}" in run("inspect", tmp_path / "net")[1]
     compiled = recompile(tmp_path / "net")

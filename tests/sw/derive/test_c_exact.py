@@ -22,7 +22,7 @@ from concord.integer.pairs import with_pair_tables
 from concord.integer.requantise import Requantisation
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.prove.exact import prove_exact
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 from support.c_compilers import IN_32_BITS, LEVELS, cortex_m4, every_way, random_networks, words, zig
 from support.c_units import CodeUnit, word
 from support.commands import run
@@ -72,7 +72,7 @@ def drawn(kind, widths="8 bits", seed=None):
 
 def near_the_middle(name, bits):
     """Accumulators with scales of all sizes, far apart, or with scales alike."""
-    rng, scheme = np.random.default_rng(bits), UniformAffine(bits, 1.0, 0, CodeRange.SIGNED)
+    rng, scheme = np.random.default_rng(bits), Codes(bits, 1.0, 0, CodeRange.SIGNED)
     sums, scales = [], []
     for exponent in (*range(-45, 30), *[-20] * 400):
         scale = np.float32(rng.uniform(1, 2) * 2.0**exponent)
@@ -138,7 +138,7 @@ def sums_near_the_middle(scale, low, high, rng, count):
 def row_of_sums(sums, requantisation, scheme, kind=IntegerMatMul):
     """A graph whose accumulators are these: products with 0, and a bias."""
     graph = integer.network.IntegerGraph("sums", shapes={"x": (None, 1)}, inputs={"x": "x"}, outputs={"y": "y"})
-    graph.schemes.update(x=UniformAffine(1, 1.0, 0), y=scheme)
+    graph.schemes.update(x=Codes(1, 1.0, 0), y=scheme)
     graph.operations.append(
         kind(name="sums", inputs=("x",), output="y", weight=np.zeros((1, len(sums)), np.int64), bias=sums,
              zero_point=0, reach=1, requantisation=requantisation)
@@ -402,7 +402,7 @@ def changed(codes, flags):
 @every_way
 def test_pads_and_tables_of_pairs(command, options, tmp_path):
     """Padding is no element of the source; both operands of the sum have 4 bits, and one is broadcast."""
-    schemes = dict.fromkeys("abcy", UniformAffine(4, 0.5, 3, CodeRange.UNSIGNED))
+    schemes = dict.fromkeys("abcy", Codes(4, 0.5, 3, CodeRange.UNSIGNED))
     ends = {"low": 0, "high": 15}
     ratios, zeros = (np.float32(1), np.float32(0.5)), (3, 3)
     pad = CodeMovement(name="pad", inputs=("a",), output="c", move=PadMove(((0, 0), (1, 2), (0, 1)), 9), **ends)

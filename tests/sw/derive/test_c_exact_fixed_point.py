@@ -14,7 +14,7 @@ from concord.derive.c_exact.source import exact_files
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.prove.exact import prove_exact
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 from support.c_compilers import every_way
 from support.c_units import CodeUnit, word
 from support.derived_backends import needs_c
@@ -59,7 +59,7 @@ def requantisation(kind, scales, scheme):
 @cache
 def rows(kind, bits):
     """By name sums, their scales, and the graph: multipliers far apart, and alike."""
-    rng, scheme = np.random.default_rng(bits), UniformAffine(bits, 1.0, 0, CodeRange.SIGNED)
+    rng, scheme = np.random.default_rng(bits), Codes(bits, 1.0, 0, CodeRange.SIGNED)
     made = {}
     for name, exponents in (("far", KINDS[kind][1]), ("alike", [-7] * 60)):
         sums, scales = near_the_middle(kind, scheme, exponents, rng)
@@ -82,7 +82,7 @@ EVERYWHERE = CodeUnit(
 def test_sums_near_the_middle(command, options, kind, bits, tmp_path):
     """An exact product that is rounded once gives other codes."""
     other, x = 0, {"x": np.zeros((1, 1), np.int64)}
-    scheme = UniformAffine(bits, 1.0, 0, CodeRange.SIGNED)
+    scheme = Codes(bits, 1.0, 0, CodeRange.SIGNED)
     for name, (sums, scales, graph) in rows(kind, bits).items():
         program = EVERYWHERE.program(word(f"{kind} {name} {bits}"), tmp_path, command, options)
         assert compare_program(graph, x, program) == len(sums)

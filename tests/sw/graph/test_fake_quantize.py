@@ -53,15 +53,6 @@ def fake_quantize_problems(graph):
             yield node.name
 
 
-def test_rounding_is_that_of_onnx():
-    """Halves to even before the zero point is added, saturated."""
-    values = np.array([[0.25, 0.75, 1.25, -0.25, 100.0, -100.0]])
-    assert codes(0.5, 1).rounded(values).tolist() == [[0.0, 1.0, 1.0, 0.0, 63.0, -64.5]]
-    assert not np.signbit(codes(0.5).rounded(np.array([[-0.1]])))
-    along = codes([0.5, 2.0], [0, -1], axis=0)
-    assert along.rounded(np.array([[[0.6, 70.0], [0.6, 300.0]]])).tolist() == [[[0.5, 63.5], [0.0, 256.0]]]
-
-
 def test_codes_of_eight_bits_are_remembered():
     graph = graph_of(dense("x", "a"), (INT8, ["a"], "b"), dense("b", "y"))
     assert stays(graph) == [] and {name: one.scale for name, one in graph.quantization.items()} == {"a": 0.5}

@@ -8,7 +8,7 @@ from concord import integer
 from concord.integer.importer import import_integer_graph
 from concord.integer.operations import CodePairTable, CodeSum
 from concord.integer.pairs import pair_table, with_pair_tables
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 from support.onnx_models import info, model, node, onnxruntime_results
 
 KINDS = {2: "UINT2", 4: "UINT4", 8: "UINT8"}
@@ -151,7 +151,7 @@ def test_equal_tables_of_pairs_are_stored_once(tmp_path):
 @pytest.mark.slow
 def test_a_sum_whose_order_counts_stays():
     """With one operand broadcast, ONNX Runtime adds in the other order; here an entry depends on it."""
-    scheme, rng, none = UniformAffine(4, 1.0, 0, CodeRange.UNSIGNED), np.random.default_rng(1), 0
+    scheme, rng, none = Codes(4, 1.0, 0, CodeRange.UNSIGNED), np.random.default_rng(1), 0
     a, b = np.repeat(np.arange(16), 16), np.tile(np.arange(16), 16)
     for _ in range(4000):
         near = 1 + rng.integers(-9, 10, 2) * 2.0**-23

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from concord.integer.tflite.point_wise import logistic_16, tanh_16
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
-TARGET = UniformAffine(16, 1 / 32768)
+TARGET = Codes(16, 1 / 32768)
 
 
 @pytest.mark.parametrize("kernel, exact", [
@@ -17,6 +17,6 @@ def test_functions_of_16_bits_are_near(kernel, exact):
     codes = np.arange(-32768, 32768, 37)
     rng = np.random.default_rng(1)
     for scale in (2.0**-12, 2.0**-11, 2.0**-13, *np.exp2(rng.uniform(-15, -9, 20))):
-        source = UniformAffine(16, float(np.float32(scale)))
+        source = Codes(16, float(np.float32(scale)))
         want = np.clip(np.rint(32768 * exact(codes * float(source.scale))), -32768, 32767)
         assert np.abs(kernel(source, TARGET)(codes) - want).max() <= 4, scale

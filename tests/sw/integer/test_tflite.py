@@ -291,7 +291,7 @@ def test_the_command_writes_codes(tmp_path, floats):
     code, output = run("run", tmp_path / "net.tflite", "--exact", "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")
     assert code == 0, output
     assert "net.tflite: 7 operations, 2 of them products" in output
-    assert output.endswith("y.npz: y (10, 3) int8, (code - -128) * 0.00390625\n")
+    assert output.endswith("y.npz: y (10, 3) int8, zero point -128, scale 0.00390625\n")
     codes = integer.load(tmp_path / "net.tflite").run({"x": floats})["y"]
     assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes)
 

@@ -10,7 +10,7 @@ from concord.spec import feeder, link
 from concord.spec.config import REMOVED, SERIAL_ROWS, SPEC_VERSION, NpuConfig, clog2
 from concord.spec.feeder import FeedOp
 from concord.spec.fields import Layout
-from concord.spec.formats import ExponentMode, Flag, Rounding
+from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode, Flag
 from concord.spec.isa import INSTRUCTIONS, Mem, MvMode, Op, PipelineStage, Trap
 from concord.spec.link import TARGET
 from concord.spec.memmap import CORE_REGIONS, FEEDER_REGIONS, INTEGER_REGIONS, REGISTERS, Reg, RegionId, regions
@@ -18,7 +18,8 @@ from concord.spec.presets import ECP5_85F, PRESETS, TINY, preset, with_mantissas
 
 #: Numbers that words and frames hold.
 NUMBERED = (
-    Op, Mem, MvMode, Trap, PipelineStage, Flag, ExponentMode, Rounding, FeedOp, Reg, RegionId, link.Kind, link.Status,
+    Op, Mem, MvMode, Trap, PipelineStage, Flag, ExponentMode, BLOCK_ROUNDINGS, FeedOp, Reg, RegionId, link.Kind,
+    link.Status,
 )  # fmt: skip
 # A different, valid value for every parameter.
 CHANGES = {
@@ -276,7 +277,7 @@ def digest_of_the_definitions():
     registers = [(one.reg.name, bits(one.layout), one.writable) for one in REGISTERS]
     named = sorted((vars(link) | vars(feeder)).items())
     frames = [(name, bits(one)) for name, one in named if isinstance(one, Layout)]
-    numbers = [(kind.__name__, one.name, int(one)) for kind in NUMBERED for one in kind]
+    numbers = [(type(one).__name__, one.name, int(one)) for kind in NUMBERED for one in kind]
     return hashlib.sha256(repr((formats, memories, registers, frames, numbers)).encode()).hexdigest()[:16]
 
 

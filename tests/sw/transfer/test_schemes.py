@@ -11,15 +11,15 @@ from hypothesis import given
 from concord.golden import binary16
 from concord.transfer import Binary16, Codes, TransferTable, table_index, transfer_table
 from concord.transfer.targets import numbers_of
-from support.random_schemes import S, U, schemes
+from support.random_schemes import S, U, schemes, symmetric
 
-PAIR = Codes.symmetric(2, 1)
+PAIR = symmetric(2, 1)
 
 
 def test_one_bit():
     assert transfer_table(Codes(1, 1, 0, U), [], Codes(1, 1, 0, U)).entries.tolist() == [0, 1]
-    assert transfer_table(Codes(1, 1, 0, S), ["relu"], Codes.symmetric(1, 1)).entries.tolist() == [0, 0]
-    single = transfer_table(Codes.symmetric(1, 1), ["sigmoid"], Binary16())
+    assert transfer_table(Codes(1, 1, 0, S), ["relu"], symmetric(1, 1)).entries.tolist() == [0, 0]
+    single = transfer_table(symmetric(1, 1), ["sigmoid"], Binary16())
     assert (
         single.entries.tolist() == [binary16.encode(0.5)]
         and single.apply([0, 0]).tolist() == [binary16.encode(0.5)] * 2
@@ -37,9 +37,9 @@ def test_zero_point_at_the_ends(zero):
 
 def test_infinities_saturate():
     to = Codes(4, 2, 3)
-    assert transfer_table(Codes.symmetric(8, 1), [], to).entries.tolist()[:3] == [-8, -8, -8]
-    assert transfer_table(table_index(0, 2, 0), ["reciprocal"], Codes.symmetric(4, 1)).entries.tolist() == [7, 1, 0]
-    assert transfer_table(table_index(-1, 2, 0), ["log"], Codes.symmetric(4, 1)).entries.tolist() == [-7, -7, 0, 1]
+    assert transfer_table(symmetric(8, 1), [], to).entries.tolist()[:3] == [-8, -8, -8]
+    assert transfer_table(table_index(0, 2, 0), ["reciprocal"], symmetric(4, 1)).entries.tolist() == [7, 1, 0]
+    assert transfer_table(table_index(-1, 2, 0), ["log"], symmetric(4, 1)).entries.tolist() == [-7, -7, 0, 1]
 
 
 @given(schemes)
@@ -50,8 +50,8 @@ def test_bounds_on_the_numbers_of_codes(codes):
 
 
 def test_the_widths_of_both_sides_and_stored_types():
-    for target, dtype in ((Codes.symmetric(8, 1), "i1"), (Codes.symmetric(9, 1), "<i2"), (Codes(8, 1, 0, U), "u1")):
-        assert transfer_table(Codes.symmetric(16, 1), ["relu"], target).entries.dtype == np.dtype(dtype)
+    for target, dtype in ((symmetric(8, 1), "i1"), (symmetric(9, 1), "<i2"), (Codes(8, 1, 0, U), "u1")):
+        assert transfer_table(symmetric(16, 1), ["relu"], target).entries.dtype == np.dtype(dtype)
     assert transfer_table(PAIR, [], Codes(16, 1, 0, U)).entries.dtype == np.dtype("<u2")
 
 
@@ -67,7 +67,7 @@ def test_the_widths_of_both_sides_and_stored_types():
 )
 def test_look_ups_outside_are_refused(codes, message):
     with pytest.raises(ValueError, match=message):
-        transfer_table(Codes.symmetric(8, 1), [], Codes.symmetric(8, 1)).apply(codes)
+        transfer_table(symmetric(8, 1), [], symmetric(8, 1)).apply(codes)
 
 
 @pytest.mark.parametrize(
@@ -79,22 +79,10 @@ def test_look_ups_outside_are_refused(codes, message):
         (lambda: table_index(0, 1, 32), r"scale must be an integer in -32\.\.31, not 32"),
         (lambda: Binary16().quantize(Decimal("nan")), "number must not be NaN"),
         (lambda: Binary16().dequantize(0x7C00), "code must be a finite binary16 pattern, not 0x7c00"),
-        (
-            lambda: TransferTable(PAIR, (), PAIR, [0, 1]),
-            r"must have shape \(3,\), not \(2,\)",
-        ),
-        (
-            lambda: TransferTable(PAIR, (), PAIR, [0, 1, 2]),
-            r"codes must be in -1\.\.1",
-        ),
-        (
-            lambda: TransferTable(Codes.symmetric(1, 1), (), Binary16(), [0x7E00]),
-            "codes must be finite binary16 patterns",
-        ),
-        (
-            lambda: transfer_table(Codes(2, 0.3), [], Binary16()).npu_table(),
-            "must be from table_index to Binary16",
-        ),
+        (lambda: TransferTable(PAIR, (), PAIR, [0, 1]), r"must have shape \(3,\), not \(2,\)"),
+        (lambda: TransferTable(PAIR, (), PAIR, [0, 1, 2]), r"codes must be in -1\.\.1"),
+        (lambda: TransferTable(symmetric(1, 1), (), Binary16(), [0x7E00]), "codes must be finite binary16 patterns"),
+        (lambda: transfer_table(Codes(2, 0.3), [], Binary16()).npu_table(), "must be from table_index to Binary16"),
     ],
 )
 def test_refusals(make, message):
@@ -115,4 +103,4 @@ def test_refusals(make, message):
 )
 def test_operators_that_are_refused(functions, error, message):
     with pytest.raises(error, match=message):
-        transfer_table(Codes.symmetric(4, 1), functions, Codes.symmetric(4, 1))
+        transfer_table(symmetric(4, 1), functions, symmetric(4, 1))

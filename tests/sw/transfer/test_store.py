@@ -21,9 +21,12 @@ from concord.transfer import (
     table_index,
     transfer_table,
 )
+from concord.transfer.records import target_of, target_record
 from concord.transfer.store import _KIND
+from support.random_schemes import fixed_point, of_range, symmetric
 
-A = Codes.symmetric(8, 0.05)
+A = symmetric(8, 0.05)
+UP, TENTH = (CodeRange.UNSIGNED, Rounding.NEAREST_AWAY), Fraction(1, 10)
 
 
 def cube(x):
@@ -35,12 +38,8 @@ def network():
     tables = TransferSet()
     tables.add("a", transfer_table(A, ["sigmoid"], Codes(8, 1 / 256, 0, CodeRange.UNSIGNED)))
     tables.add("b", transfer_table(A, ["relu"], A))
-    tables.add(
-        "c", transfer_table(Codes.symmetric(8, 3), ["relu"], Codes.symmetric(8, 3))
-    )  # no step shows in the codes
-    tables.add(
-        "d", transfer_table(Codes.of_range(9, -0.1, 0.3), [("elu", {"alpha": 0.1}), "tanh"], Codes.fixed_point(2, 13))
-    )
+    tables.add("c", transfer_table(symmetric(8, 3), ["relu"], symmetric(8, 3)))  # no step shows in the codes
+    tables.add("d", transfer_table(of_range(9, -0.1, 0.3), [("elu", {"alpha": 0.1}), "tanh"], fixed_point(2, 13)))
     tables.add("e", transfer_table(table_index(-9, 9, 2), ["exp", ("mul", {"by": Fraction(1, 3)})], Binary16()))
     tables.add("f", transfer_table(A, ["sigmoid", "relu"], Codes(8, 1 / 256, 0, CodeRange.UNSIGNED)))
     tables.add("g", transfer_table(A, [cube], Codes(16, 0.25, -5, rounding=Rounding.NEAREST_AWAY)))
@@ -74,16 +73,16 @@ def test_equal_tables_are_stored_once():
 
 
 def test_every_difference_makes_a_table_of_its_own():
-    source = Codes.symmetric(4, 1)
+    source = symmetric(4, 1)
     base = list(range(-7, 8))
     tables = TransferSet()
     one_entry = [*base[:-1], 6]
     variants = [
-        TransferTable(source, (), Codes.symmetric(8, 1), base),
-        TransferTable(source, (), Codes.symmetric(8, 1), one_entry),
-        TransferTable(source, (), Codes.symmetric(8, 1), [-6, *base[1:]]),
-        TransferTable(table_index(-6, 8, 0), (), Codes.symmetric(8, 1), base),  # another range of codes
-        TransferTable(source, (), Codes.symmetric(16, 1), base),  # another width
+        TransferTable(source, (), symmetric(8, 1), base),
+        TransferTable(source, (), symmetric(8, 1), one_entry),
+        TransferTable(source, (), symmetric(8, 1), [-6, *base[1:]]),
+        TransferTable(table_index(-6, 8, 0), (), symmetric(8, 1), base),  # another range of codes
+        TransferTable(source, (), symmetric(16, 1), base),  # another width
     ]
     assert [tables.add(f"{k}", table) for k, table in enumerate(variants)] == [0, 1, 2, 3, 4]
     assert tables.add("same", variants[1]) == 1
@@ -231,3 +230,30 @@ def test_names_of_sites():
     assert tables.report() == network().report()
     with pytest.raises(ValueError, match=r"name must be one of \['a', .*\], not 'z'"):
         tables.apply("z", 0)
+
+
+RANGE = {"codes": "UNSIGNED", "rounding": "NEAREST_AWAY"}
+THIRD = Fraction(1, 3)
+
+
+@pytest.mark.parametrize(
+    "record, want",
+    [
+        ({"kind": "UniformAffine", "bits": 5, "scale": "1/3", "zero_point": 3} | RANGE, Codes(5, THIRD, 3, *UP)),
+        ({"kind": "MinMax", "bits": 9, "minimum": "-1/10", "maximum": "3"} | RANGE, of_range(9, -TENTH, 3, *UP)),
+        ({"kind": "Symmetric", "bits": 8, "scale": "3", "rounding": "NEAREST_EVEN"}, symmetric(8, 3)),
+        ({"kind": "FixedPoint", "integer": 2, "fraction": 13} | RANGE, fixed_point(2, 13, *UP)),
+        ({"kind": "TableIndex", "first": 1, "last": 9, "scale": 2}, table_index(1, 9, 2)),
+        ({"kind": "Binary16"}, Binary16()),
+    ],
+)
+def test_records_of_earlier_versions_are_read(record, want):
+    assert target_of(record) == want and target_of(target_record(want)) == want
+    assert record["kind"] != "UniformAffine" or target_record(want) == record
+
+
+def test_a_record_has_every_scale():
+    codes = Codes(4, [0.5, TENTH], [1, -1], axis=2)
+    assert target_of(json.loads(json.dumps(target_record(codes)))) == codes
+    with pytest.raises(ValueError, match="kind must be one of codes or Binary16, not 'Other'"):
+        target_of({"kind": "Other"})

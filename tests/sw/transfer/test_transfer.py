@@ -18,7 +18,7 @@ from concord.spec.presets import TINY
 from concord.transfer import Binary16, CodeRange, Codes, table_index, transfer_table
 from concord.transfer.operators import CONSTANT_OPERATORS, Composition, PointwiseOperator
 from support import naive
-from support.random_schemes import AWAY, EVEN, S, U, Y, schemes
+from support.random_schemes import AWAY, EVEN, S, U, Y, fixed_point, of_range, schemes, symmetric
 
 #: What the operators of the tests are, once more.
 PLAIN = {
@@ -93,17 +93,11 @@ def test_index_is_the_code_minus_the_least_code(codes, bits, shift):
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 @pytest.mark.parametrize(
     "target",
-    [
-        Codes.symmetric(8, 1 / 37),
-        Codes(8, 0.05, 100, U, AWAY),
-        Codes.fixed_point(3, 12),
-        Codes.of_range(6, -1, 3.7),
-        Binary16(),
-    ],
+    [symmetric(8, 1 / 37), Codes(8, 0.05, 100, U, AWAY), fixed_point(3, 12), of_range(6, -1, 3.7), Binary16()],
     ids=lambda t: type(t).__name__,
 )
 def test_both_ways_agree_on_all_codes_of_8_bits(name, target):
-    for source in (Codes(8, 1 / 16, -128), Codes.symmetric(8, 0.037), Codes.fixed_point(3, 4)):
+    for source in (Codes(8, 1 / 16, -128), symmetric(8, 0.037), fixed_point(3, 4)):
         assert transfer_table(source, [name], target) == transfer_table(source, [name], target, always_exact=True)
 
 
@@ -125,9 +119,9 @@ CHAINS = [
 @pytest.mark.parametrize(
     "source, target",
     [
-        (Codes.symmetric(16, 8 / 32767), Codes.fixed_point(2, 13)),
+        (symmetric(16, 8 / 32767), fixed_point(2, 13)),
         (Codes(16, Fraction(1, 3000), 20000, U), Codes(16, 1e-4, 5, U, AWAY)),
-        (Codes.fixed_point(4, 11), Binary16()),
+        (fixed_point(4, 11), Binary16()),
     ],
     ids=["symmetric", "affine", "half"],
 )
@@ -149,7 +143,7 @@ def test_both_ways_agree_on_random_codes_of_16_bits(source, functions, target):
 @pytest.mark.parametrize("step", [1, Fraction(1, 3), 2.0**-1070])
 def test_ties_of_16_bits_are_all_right(step):
     """Every second code is a tie."""
-    source = Codes.symmetric(16, step)
+    source = symmetric(16, step)
     for rounding in (EVEN, AWAY):
         got = transfer_table(source, [], Codes(16, 2 * step, rounding=rounding)).entries
         codes = np.arange(source.low, source.high + 1)
@@ -208,15 +202,13 @@ def test_composed_operators_in_a_table_of_the_npu():
 
 
 def test_operators_are_composed_in_order():
-    source, target = Codes.symmetric(4, 1), Codes.symmetric(8, 1)
+    source, target = symmetric(4, 1), symmetric(8, 1)
     shift, factor = ("add", {"to": 2}), ("mul", {"by": 3})
     assert transfer_table(source, [shift, factor], target).entries.tolist() == [3 * (j + 2) for j in range(-7, 8)]
     assert transfer_table(source, [factor, shift], target).entries.tolist() == [3 * j + 2 for j in range(-7, 8)]
     sigmoid = transfer_table(source, ["sigmoid"], Binary16())
     assert np.array_equal(transfer_table(source, ["sigmoid", "relu"], Binary16()).entries, sigmoid.entries)
-    assert transfer_table(source, [("clip", {"min": -2, "max": 2.5})], Codes.symmetric(4, 0.5)).apply(
-        [-7, 7]
-    ).tolist() == [
+    assert transfer_table(source, [("clip", {"min": -2, "max": 2.5})], symmetric(4, 0.5)).apply([-7, 7]).tolist() == [
         -4,
         5,
     ]
@@ -226,7 +218,7 @@ def test_intermediate_numbers_are_not_rounded():
     """exp(x) passes on with 60 digits: what is left of it after a subtraction of its first 40 is right."""
     near = Fraction(format(Decimal(1).exp().quantize(Decimal("1e-20")), "f"))
     functions = ["exp", ("add", {"to": -near}), ("mul", {"by": 10**20})]
-    table = transfer_table(table_index(1, 1, 0), functions, Codes.fixed_point(5, 10))
+    table = transfer_table(table_index(1, 1, 0), functions, fixed_point(5, 10))
     tail = Fraction("2.718281828459045235360287471352662497757247093699959574966") - near
     assert table.entries[0] == round(tail * 10**20 * 1024) != 0
 
@@ -235,8 +227,8 @@ def test_intermediate_numbers_are_not_rounded():
 def test_constants_lie_between_float64_numbers(name):
     third = Fraction(1, 3)
     parameters = {"mul": {"by": third}, "add": {"to": third}, "clip": {"min": -third, "max": third}}[name]
-    for target in (Codes.symmetric(8, Fraction(2, 3)), Codes.symmetric(8, Fraction(1, 9)), Binary16()):
-        args = (Codes.symmetric(8, third), [(name, parameters)], target)
+    for target in (symmetric(8, Fraction(2, 3)), symmetric(8, Fraction(1, 9)), Binary16()):
+        args = (symmetric(8, third), [(name, parameters)], target)
         assert transfer_table(*args) == transfer_table(*args, always_exact=True)
 
 
@@ -244,12 +236,12 @@ def test_callables():
     def cube(x):
         return x**3
 
-    table = transfer_table(Codes.symmetric(4, 1), [cube, "relu"], Codes.symmetric(8, 1))
+    table = transfer_table(symmetric(4, 1), [cube, "relu"], symmetric(8, 1))
     assert table.apply(4) == 64 and table.apply(-4) == 0 and table.operators[0].name == "cube"
 
 
 def test_codes_of_any_shape():
-    table = transfer_table(Codes.symmetric(8, 1), [], Codes.symmetric(8, 1))
+    table = transfer_table(symmetric(8, 1), [], symmetric(8, 1))
     codes = np.arange(-120, 120, dtype=np.int8).reshape(2, 3, 40)
     assert np.array_equal(table.apply(codes), codes)
     assert table.apply(np.zeros((0, 3), dtype=np.int8)).shape == (0, 3)

@@ -16,7 +16,7 @@ from concord.derive.c_exact.tensors import CodeTensor, plan
 from concord.integer.graph import IntegerGraph
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.formats import FLAG_BITS, Flag
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 #: The flag that there is.
 _ACC_OVERFLOW = next(name for name in FLAG_BITS if name == Flag.ACC_OVERFLOW.name)
@@ -146,7 +146,7 @@ def _together(source: CodeTensor, result: CodeTensor) -> bool:
 def _port(name: str, tensor: CodeTensor) -> HeaderPort:
     """An input or output; wide numbers have neither scale nor zero point."""
     array, scheme = tensor.array, tensor.scheme
-    if not isinstance(scheme, UniformAffine):
+    if not isinstance(scheme, Codes):
         return HeaderPort(name, array.name, array.kind, tensor.shape, "wide numbers")
     meaning = f"(code - {scheme.zero}) * {float(scheme.scale):.9g}"
     numbers = {"SCALE": repr(float(scheme.scale)), "ZERO": scheme.zero}

@@ -32,7 +32,7 @@ from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
 from concord.integer.weighted_sums import IntegerConvolution
 from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, TabledNumbers, WideDifference, WideProduct, WideSum
 from concord.integer.wide_numbers import WideNumbers
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 #: Operations that compute each element from those at its place.
 POINTWISE = (
@@ -87,13 +87,13 @@ class CodeTensor:
     shape : tuple of int
     order : tuple of int
         Axes from the outermost to the innermost one in memory.
-    scheme : UniformAffine or WideNumbers
+    scheme : Codes or WideNumbers
     array : CodeArray
     """
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
-    scheme: UniformAffine | WideNumbers
+    scheme: Codes | WideNumbers
     array: CodeArray
 
     @property
@@ -145,7 +145,7 @@ class ExactPlan:
     buffers: list[Buffer]
 
 
-def kind_of(scheme: UniformAffine | WideNumbers) -> str:
+def kind_of(scheme: Codes | WideNumbers) -> str:
     """The type of codes, or of wide numbers, without ``_t``."""
     return f"{'u' * (scheme.low >= 0)}int{next(size for size in (8, 16, 32) if scheme.bits <= size)}"
 

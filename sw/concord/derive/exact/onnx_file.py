@@ -19,7 +19,7 @@ from concord.derive.exact.lowering import ArrayLowering, shapes_of
 from concord.derive.exact.onnx_writer import OnnxWriter
 from concord.integer.network import IntegerNetwork
 from concord.spec.formats import Rounding
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 from concord.utils.files import write_bytes
 
 
@@ -69,7 +69,7 @@ def to_onnx(network: IntegerNetwork) -> onnx.ModelProto:
     return proto
 
 
-def _codes(arrays: OnnxWriter, x: Array, scheme: UniformAffine) -> Array:
+def _codes(arrays: OnnxWriter, x: Array, scheme: Codes) -> Array:
     """Codes of an input."""
     steps = arrays.divide(x, arrays.numbers(scheme.scale, "scale"))
     if scheme.rounding is not Rounding.NEAREST_AWAY:

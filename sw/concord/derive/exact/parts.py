@@ -9,7 +9,6 @@ import numpy as np
 
 from concord.derive.exact.arrays import Array, ArrayWriter, WindowPlaces
 from concord.derive.exact.requantise import codes_of_sums
-from concord.integer.exact_sums import reach_of
 from concord.integer.graph import IntegerGraph
 from concord.integer.operations import CodeMovement, CodeWindows
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, RequantisedSums, WeightedSums
@@ -38,7 +37,7 @@ class LoweringParts:
 
     def reach(self, tensor: str, zero_point: int) -> int:
         """Largest magnitude of a code of a tensor, less its zero point."""
-        return reach_of(self.graph.scheme(tensor), zero_point)
+        return self.graph.scheme(tensor).reach(zero_point)
 
     def codes(self, operation: RequantisedSums, sums: Array, channels: tuple[int, ...] = ()) -> Array:
         """Codes of the sums of an operation; ``channels`` is the shape of what each channel has."""

@@ -19,7 +19,7 @@ from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, WeightedSums
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.config import NpuConfig
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 from concord.utils.arrays import FloatArray
 
 
@@ -34,10 +34,10 @@ def graph_of(split: Split, config: NpuConfig) -> tuple[Graph, dict[str, float]]:
     return writer.graph, writer.offsets
 
 
-def _whole_numbers(scheme: UniformAffine | WideNumbers, origin: int) -> UniformAffine:
+def _whole_numbers(scheme: Codes | WideNumbers, origin: int) -> Codes:
     """Codes less an origin: the host sends inputs as codes."""
     bits = (scheme.high - scheme.low).bit_length()
-    return UniformAffine(bits, 1, origin, CodeRange.of(scheme.low < 0))
+    return Codes(bits, 1, origin, CodeRange.of(scheme.low < 0))
 
 
 class _GraphWriter:

@@ -18,7 +18,7 @@ from concord.compiler.model import Compiled, compile_graph
 from concord.image import Image
 from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.integer.float32 import Integers
-from concord.integer.network import Codes, IntegerNetwork
+from concord.integer.network import CodeArray, IntegerNetwork
 from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.npu.layers import graph_of
 from concord.integer.npu.rewriting import NotOnNpu, Split, split
@@ -94,7 +94,7 @@ class CodesOnNpu:
                 )
         return lines
 
-    def run(self, device: PackageDevice, inputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+    def run(self, device: PackageDevice, inputs: Mapping[str, ArrayLike]) -> dict[str, CodeArray]:
         """Codes of the outputs of a batch on a device that has the image loaded.
 
         Parameters, results and errors are those of :meth:`concord.integer.network.IntegerNetwork.run`.
@@ -106,11 +106,11 @@ class CodesOnNpu:
         """Ports of a batch."""
         return self.arrangement.pack(self.npu_inputs(inputs), rounded=True)
 
-    def finish(self, inputs: Mapping[str, ArrayLike], ports: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+    def finish(self, inputs: Mapping[str, ArrayLike], ports: Mapping[str, ArrayLike]) -> dict[str, CodeArray]:
         """Codes of the outputs of a batch from the ports of the NPU."""
         return self._finished(self.arrangement.unpack(ports, len(np.asarray(next(iter(inputs.values()))))))
 
-    def expected(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+    def expected(self, inputs: Mapping[str, ArrayLike]) -> dict[str, CodeArray]:
         """Codes of the outputs by the definition of the arithmetic: those that every device must give."""
         return {name: np.asarray(codes) for name, codes in self.arithmetic.run(inputs).items()}
 
@@ -129,13 +129,13 @@ class CodesOnNpu:
             numbers[tensor] = np.clip(codes, stored.low, stored.high) - stored.origin + offset
         return numbers
 
-    def _finished(self, outputs: Mapping[str, ArrayLike]) -> dict[str, Codes]:
+    def _finished(self, outputs: Mapping[str, ArrayLike]) -> dict[str, CodeArray]:
         stored = self.split.stored
         return self._host(
             {name: np.rint(np.asarray(x)).astype(np.int64) + stored[name].origin for name, x in outputs.items()}
         )
 
-    def _host(self, values: dict[str, Integers]) -> dict[str, Codes]:
+    def _host(self, values: dict[str, Integers]) -> dict[str, CodeArray]:
         """Codes of the outputs, after the operations of the host."""
         for operation in self.split.host:
             values[operation.output] = operation.run(*(values[name] for name in operation.inputs))

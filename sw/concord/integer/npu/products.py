@@ -21,7 +21,7 @@ from concord.integer.npu.tensors import NotOnNpu, NpuTensors
 from concord.integer.operations import CodeMovement, CodeTable
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, RequantisedSums, WeightedSums
 from concord.spec.formats import SCALED_MAX
-from concord.transfer import TransferTable, UniformAffine
+from concord.transfer import Codes, TransferTable
 
 
 def product(tensors: NpuTensors, operation: WeightedSums) -> WeightedSums | None:
@@ -152,7 +152,7 @@ def _make_part(tensors: NpuTensors, source: str, name: str, less: int) -> None:
         tensors.operations.append(replace(maker, name=name, output=name, requantisation=how))
         return
     scheme = tensors.schemes[source]
-    assert isinstance(scheme, UniformAffine)
+    assert isinstance(scheme, Codes)
     entries = np.clip(np.arange(scheme.low, scheme.high + 1) - less, stored.low, stored.high)
     table = TransferTable(scheme, (), scheme, entries)
     tensors.operations.append(CodeTable(name=name, inputs=(source,), output=name, table=table))

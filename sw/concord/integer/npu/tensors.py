@@ -13,7 +13,7 @@ from concord.integer.npu.origins import Stored, stored_codes
 from concord.integer.operations import CodeMovement
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.config import NpuConfig
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 
 class NotOnNpu(ValueError):
@@ -35,7 +35,7 @@ class NpuTensors:
 
     def __init__(self, graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: NpuConfig):
         self.config = config
-        self.schemes: dict[str, UniformAffine | WideNumbers] = dict(graph.schemes)
+        self.schemes: dict[str, Codes | WideNumbers] = dict(graph.schemes)
         self.shapes = dict(shapes)
         self.stored = stored_codes(graph, config.act.q_max)
         self.operations: list[IntegerOperation] = []

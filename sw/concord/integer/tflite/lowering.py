@@ -8,7 +8,6 @@ import numpy as np
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatOperator, window_pads
-from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, Move, PadMove, ReshapeMove, TakeMove, TransposeMove
 from concord.integer.operations import CodeMaximum, CodeMovement
@@ -30,7 +29,7 @@ from concord.integer.tflite.reading import FlatReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution
 from concord.spec.formats import Rounding
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 
 #: Bits behind the point of a share of an element of an image that is made larger or smaller.
 _SHARE_BITS = 10
@@ -101,7 +100,7 @@ def _bilinear(ctx: FlatReading, operator: FlatOperator) -> None:
     unit, shares = 2.0 ** (spare - 2 * _SHARE_BITS), shares >> spare
     sums = ctx.emit_between(
         f"{name}/sums", IntegerConvolution, scheme, codes, last=True, weight=shares.T.reshape(count, 1, 4, 1),
-        bias=np.zeros(count, np.int64), zero_point=0, reach=reach_of(scheme, 0),
+        bias=np.zeros(count, np.int64), zero_point=0, reach=scheme.reach(0),
         requantisation=Binary64Requantisation.of(unit, 0, scheme.low, scheme.high, wide=scheme.bits == 16),
         strides=(1, 1), dilations=(1, 1), groups=count, pads=(0, 0, 0, 0),
     )  # fmt: skip
@@ -192,7 +191,7 @@ def _squared_difference(ctx: FlatReading, operator: FlatOperator) -> None:
     if target.bits == 16:
         raise Refusal("codes must be of int8: there is no kernel for int16", "quantise it to int8")
     twice = 2 * max(float(first.scale), float(second.scale))
-    wide = UniformAffine(16, twice / (1 << _SQUARE_UP), 0, CodeRange.SIGNED, Rounding.NEAREST_AWAY)
+    wide = Codes(16, twice / (1 << _SQUARE_UP), 0, CodeRange.SIGNED, Rounding.NEAREST_AWAY)
     stem = f"{ctx.names[operator.outputs[0]]}/difference"
     difference = ctx.emit_between(
         stem, FixedPointSum, wide, *names, zeros=(first.zero, second.zero), up=_SQUARE_UP,
@@ -218,7 +217,7 @@ def _product_of_two(ctx: FlatReading, operator: FlatOperator) -> None:
     inner = shapes[0][-2 if turned[0] else -1]
     ctx.emit(
         operator, CodeMatMul, *codes, zeros=(first.zero, second.zero),
-        largest=reach_of(first, first.zero) * reach_of(second, second.zero) * inner,
+        largest=first.reach() * second.reach() * inner,
         requantisation=ctx.to_codes(operator, float(a * b) / float(target.scale), wide=first.bits == 16),
     )  # fmt: skip
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatOperator, operator_pads, window_pads
-from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TransposeMove
 from concord.integer.operations import CodeMaximum, CodeTable, IntegerAverage
@@ -29,7 +28,7 @@ from concord.integer.tflite.operations import (
 from concord.integer.tflite.reading import FlatReading, limited, multiplier_of, offsets_of
 from concord.integer.tflite.requantise import Binary64Requantisation
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 
 Operator = Callable[[FlatReading, FlatOperator], None]
 
@@ -134,7 +133,7 @@ def emit_product(
     ctx.emit(
         operator, IntegerConvolution if windows else IntegerMatMul, codes, weight=weight,
         bias=bias_of(ctx, operator, channels, has_wide_sums(ctx, operator)), zero_point=source.zero,
-        reach=reach_of(source, source.zero), requantisation=how, **settings,
+        reach=source.reach(), requantisation=how, **settings,
     )  # fmt: skip
 
 
@@ -210,7 +209,7 @@ def _pool(ctx: FlatReading, operator: FlatOperator) -> None:
     ctx.emit(operator, kind, codes, last=True, low=low, high=high, **windows)
 
 
-def operands_of(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list[UniformAffine]]:
+def operands_of(ctx: FlatReading, operator: FlatOperator) -> tuple[list[str], list[Codes]]:
     """Names and schemes of two operands, one of which may be constant."""
     rank = len(ctx.tensor(operator.outputs[0]).shape)
     check_kinds(ctx, operator, *operator.inputs)
@@ -284,9 +283,7 @@ def _softmax(ctx: FlatReading, operator: FlatOperator) -> None:
     ctx.emit(operator, FixedPointSoftmax, codes, powers=powers, bits=target.bits, low=target.low, high=target.high)
 
 
-def _softmax_16(
-    ctx: FlatReading, operator: FlatOperator, codes: str, source: UniformAffine, target: UniformAffine
-) -> None:
+def _softmax_16(ctx: FlatReading, operator: FlatOperator, codes: str, source: Codes, target: Codes) -> None:
     """SOFTMAX of codes of 16 bits."""
     if target.bits != 16 or target.zero or not isclose(target.scale, 2.0**-15, rel_tol=1e-3):
         what = f"{target.bits} bits, {float(target.scale):.9g} and {target.zero}"
@@ -307,13 +304,13 @@ def _or_of_numbers(read: Operator) -> Operator:
     return chosen
 
 
-def _magnitude(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+def _magnitude(source: Codes, target: Codes, operator: FlatOperator) -> point_wise.CodeFunction:
     """ABS of codes."""
     scale = multiplier_of(float(source.scale) / float(target.scale))
     return lambda codes: scale.times(np.abs(codes - source.zero)) + target.zero
 
 
-def _inverse_root(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+def _inverse_root(source: Codes, target: Codes, operator: FlatOperator) -> point_wise.CodeFunction:
     """RSQRT of codes; those of negative numbers are taken for that of 0."""
     if source.bits != 8:
         raise Refusal("has a kernel for codes of int8 alone", "quantise it to int8")
@@ -321,7 +318,7 @@ def _inverse_root(source: UniformAffine, target: UniformAffine, operator: FlatOp
     return point_wise.inverse_root(source, target, multiplier_of(float(root)))
 
 
-def _function(make: Callable[[UniformAffine, UniformAffine, FlatOperator], point_wise.CodeFunction]) -> Operator:
+def _function(make: Callable[[Codes, Codes, FlatOperator], point_wise.CodeFunction]) -> Operator:
     """An operator that is a table."""
 
     def read(ctx: FlatReading, operator: FlatOperator) -> None:
@@ -338,7 +335,7 @@ def _function(make: Callable[[UniformAffine, UniformAffine, FlatOperator], point
 def _limit(least: float, most: float | None) -> Operator:
     """RELU and the like as operators of their own: rescaled, and clamped."""
 
-    def make(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+    def make(source: Codes, target: Codes, operator: FlatOperator) -> point_wise.CodeFunction:
         x, y = point_wise.scales_of(source, target)
         function, ends = point_wise.rescaled(source, target, float(x / y)), limited(target, least, most)
         return lambda codes: np.asarray(np.clip(function(codes), *ends))
@@ -349,7 +346,7 @@ def _limit(least: float, most: float | None) -> Operator:
 def _of_numbers(name: str) -> Operator:
     """LOGISTIC and TANH."""
 
-    def make(source: UniformAffine, target: UniformAffine, operator: FlatOperator) -> point_wise.CodeFunction:
+    def make(source: Codes, target: Codes, operator: FlatOperator) -> point_wise.CodeFunction:
         if source.bits != target.bits:
             raise Refusal(f"must make codes of {source.bits} bits, not {target.bits}", "put QUANTIZE behind it")
         if source.bits == 16:

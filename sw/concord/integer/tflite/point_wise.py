@@ -16,7 +16,7 @@ from concord.golden.rounding import nearest_integers
 from concord.integer.float32 import Integers
 from concord.integer.tables import rounded_to_binary32
 from concord.integer.tflite.fixed_point import FixedPointMultiplier, divided, inverse_roots
-from concord.transfer import TransferTable, UniformAffine
+from concord.transfer import Codes, TransferTable
 from concord.transfer.operators import PointwiseOperator
 
 #: From codes to codes that may be beyond their ends, both in int64.
@@ -29,7 +29,7 @@ _ONE = np.float32(1)
 _LEAST, _MOST = -(1 << 15), (1 << 15) - 1
 
 
-def function_table(name: str, source: UniformAffine, function: CodeFunction, target: UniformAffine) -> TransferTable:
+def function_table(name: str, source: Codes, function: CodeFunction, target: Codes) -> TransferTable:
     """The table of a function of codes, saturated to those of the target."""
 
     def codes_of(codes: Integers) -> Integers:
@@ -42,7 +42,7 @@ def function_table(name: str, source: UniformAffine, function: CodeFunction, tar
     return TransferTable(source, (operator,), target, codes_of(np.arange(source.low, source.high + 1)))
 
 
-def scales_of(*schemes: UniformAffine) -> list[np.float32]:
+def scales_of(*schemes: Codes) -> list[np.float32]:
     """The steps, which are float32 numbers."""
     return [np.float32(scheme.scale) for scheme in schemes]
 
@@ -52,13 +52,13 @@ def nearest(values: Float32s) -> Integers:
     return nearest_integers(values)
 
 
-def rescaled(source: UniformAffine, target: UniformAffine, scale: float) -> CodeFunction:
+def rescaled(source: Codes, target: Codes, scale: float) -> CodeFunction:
     """Codes with other scales and zero points."""
     multiplier = FixedPointMultiplier.of(scale)
     return lambda codes: multiplier.times(codes - source.zero) + target.zero
 
 
-def leaky_relu(source: UniformAffine, target: UniformAffine, alpha: float) -> CodeFunction:
+def leaky_relu(source: Codes, target: Codes, alpha: float) -> CodeFunction:
     """LEAKY_RELU: negative codes have a multiplier of their own; each is a quotient of binary32."""
     x, y = scales_of(source, target)
     slope = x * np.float32(alpha) / y
@@ -73,7 +73,7 @@ def leaky_relu(source: UniformAffine, target: UniformAffine, alpha: float) -> Co
     return function
 
 
-def hard_swish(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+def hard_swish(source: Codes, target: Codes) -> CodeFunction:
     """HARD_SWISH in fixed point of 16 bits; ``ValueError`` if the scale of the result is too small for it."""
     x, y = scales_of(source, target)
     fine = x / np.float32(128)
@@ -107,7 +107,7 @@ def _high_half(a: Integers, b: Integers) -> Integers:
     return np.asarray(a * b + (1 << 14) >> 15)
 
 
-def inverse_root(source: UniformAffine, target: UniformAffine, scale: FixedPointMultiplier) -> CodeFunction:
+def inverse_root(source: Codes, target: Codes, scale: FixedPointMultiplier) -> CodeFunction:
     """RSQRT: the inverse root of each code less its zero point with 20 bits behind the point, times a multiplier."""
     bits = 20
     low = FixedPointMultiplier(scale.multiplier, scale.shift - bits)
@@ -121,7 +121,7 @@ def inverse_root(source: UniformAffine, target: UniformAffine, scale: FixedPoint
     return function
 
 
-def of_numbers(source: UniformAffine, target: UniformAffine, function: NumberFunction) -> CodeFunction:
+def of_numbers(source: Codes, target: Codes, function: NumberFunction) -> CodeFunction:
     """A function of numbers of binary32."""
     x, y = scales_of(source, target)
 
@@ -132,9 +132,7 @@ def of_numbers(source: UniformAffine, target: UniformAffine, function: NumberFun
     return codes_of
 
 
-def quantised_again(
-    source: UniformAffine, target: UniformAffine, function: NumberFunction = lambda numbers: numbers
-) -> CodeFunction:
+def quantised_again(source: Codes, target: Codes, function: NumberFunction = lambda numbers: numbers) -> CodeFunction:
     """Codes that QUANTIZE makes of a function of the numbers of codes, with a quotient of binary32."""
     x, y = scales_of(source, target)
     return lambda codes: nearest(function((codes - source.zero).astype(np.float32) * x) / y) + target.zero
@@ -150,7 +148,7 @@ def tanh(numbers: Float32s) -> Float32s:
     return rounded_to_binary32(PointwiseOperator("tanh"), numbers)
 
 
-def concatenated(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+def concatenated(source: Codes, target: Codes) -> CodeFunction:
     """Codes that CONCATENATION makes of codes of uint8 with another scale: a product and a sum of binary32."""
     x, y = scales_of(source, target)
     scale = x * (_ONE / y)
@@ -171,7 +169,7 @@ def _sigmoids() -> Integers:
 _SIGMOIDS = _sigmoids()
 
 
-def _sigmoid_places(source: UniformAffine, powers: tuple[int, ...]) -> CodeFunction:
+def _sigmoid_places(source: Codes, powers: tuple[int, ...]) -> CodeFunction:
     """Places of the numbers of codes of 16 bits, in steps of 1/(3 * 2**12).
 
     A scale of nearly 2**-12, or of another one of the powers of two, has a multiplier of 2 bits, others have one of 15.
@@ -196,14 +194,14 @@ def _nearest_power(number: np.float32) -> tuple[int, bool]:
     return int(np.rint(exponent)), bool(abs(exponent - np.rint(exponent)) < 1e-3)
 
 
-def _check_of_16_bits(source: UniformAffine, target: UniformAffine) -> None:
+def _check_of_16_bits(source: Codes, target: Codes) -> None:
     if source.zero or target.zero:
         raise ValueError(f"zero points of 16 bits must be 0, not {source.zero} and {target.zero}")
     if _nearest_power(np.float32(target.scale)) != (-15, True):
         raise ValueError(f"scale of the result must be 1/32768, not {float(target.scale):.9g}")
 
 
-def logistic_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+def logistic_16(source: Codes, target: Codes) -> CodeFunction:
     """LOGISTIC of codes of 16 bits, on lines between sigmoids; ``ValueError`` for scales that kernels do not take."""
     _check_of_16_bits(source, target)
     places_of = _sigmoid_places(source, (0,))
@@ -216,7 +214,7 @@ def logistic_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:
     return codes_of
 
 
-def tanh_16(source: UniformAffine, target: UniformAffine) -> CodeFunction:
+def tanh_16(source: Codes, target: Codes) -> CodeFunction:
     """TANH of codes of 16 bits, which is twice a sigmoid less 1; ``ValueError`` as of :func:`logistic_16`."""
     _check_of_16_bits(source, target)
     places_of = _sigmoid_places(source, (0, 1))

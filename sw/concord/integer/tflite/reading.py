@@ -20,7 +20,7 @@ from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.point_wise import CodeFunction, NumberFunction, function_table, nearest
 from concord.integer.tflite.requantise import FixedPointRequantisation
 from concord.spec.formats import Rounding
-from concord.transfer import CodeRange, TransferTable, UniformAffine
+from concord.transfer import CodeRange, Codes, TransferTable
 
 #: Types of codes: bits, and which of them are used.
 _CODES = {"INT8": (8, CodeRange.SIGNED), "UINT8": (8, CodeRange.UNSIGNED), "INT16": (16, CodeRange.SIGNED)}
@@ -74,7 +74,7 @@ class FlatReading:
         self.names.append(fresh_name(stem, self.names))
         return self.names[-1]
 
-    def scheme(self, index: int) -> UniformAffine:
+    def scheme(self, index: int) -> Codes:
         """Scheme of the codes of a tensor; ``Refusal`` if it has none of at most 16 bits with one scale."""
         tensor, name = self.tensor(index), self.names[index]
         if tensor.kind not in _CODES or not tensor.scales.size:
@@ -87,7 +87,7 @@ class FlatReading:
             raise Refusal(f"{name!r} must have one positive scale, not {tensor.scales.tolist()}", "correct the file")
         bits, codes = _CODES[tensor.kind]
         try:
-            return UniformAffine(bits, scale, int(tensor.zeros[0]), codes, Rounding.NEAREST_AWAY)
+            return Codes(bits, scale, int(tensor.zeros[0]), codes, Rounding.NEAREST_AWAY)
         except ValueError as error:
             raise Refusal(f"{name!r}: {error}", "correct the file") from error
 
@@ -171,11 +171,11 @@ class FlatReading:
 
     def table_between(self, stem: str, table: TransferTable, source: str) -> str:
         """Look codes up in front of an operator; the name of the result."""
-        assert isinstance(table.target, UniformAffine)
+        assert isinstance(table.target, Codes)
         return self.emit_between(stem, CodeTable, table.target, source, table=table)
 
     def emit_between(
-        self, stem: str, kind: Callable[..., IntegerOperation], scheme: UniformAffine, *inputs: str, **settings: Any
+        self, stem: str, kind: Callable[..., IntegerOperation], scheme: Codes, *inputs: str, **settings: Any
     ) -> str:
         """Compute codes of a scheme in front of an operator; the name of the result."""
         output = self.unique(stem)
@@ -188,7 +188,7 @@ class FlatReading:
         table = function_table(operator.name, self.graph.scheme(source), function, target)
         self.emit(operator, CodeTable, source, table=table)
 
-    def _add(self, operation: IntegerOperation, scheme: UniformAffine) -> None:
+    def _add(self, operation: IntegerOperation, scheme: Codes) -> None:
         """Add an operation; one that reads constants alone is computed here."""
         if operation.inputs and all(name in self.constants for name in operation.inputs):
             value = operation.run(*(self.constants[name] for name in operation.inputs))
@@ -213,7 +213,7 @@ def fresh_name(stem: str, taken: Sequence[str]) -> str:
     return unused_name(stem or "tensor", set(taken))
 
 
-def limited(scheme: UniformAffine, least: float | None, most: float | None) -> tuple[int, int]:
+def limited(scheme: Codes, least: float | None, most: float | None) -> tuple[int, int]:
     """Least and greatest code of a scheme that is limited to numbers."""
 
     def end(number: float) -> int:

@@ -23,7 +23,7 @@ from concord.integer.operations import CodeFloats, CodeMovement, CodePairTable
 from concord.integer.requantise import FloatRequantisation
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.spec.formats import Rounding
-from concord.transfer import CodeRange, UniformAffine
+from concord.transfer import CodeRange, Codes
 from support.exact_files import LIBRARIES, different, run
 from support.few_bits import in_few_bits
 from support.fixed_point_graphs import FIXED_POINT_GRAPHS, FixedPointDraw, twice_rounded
@@ -146,7 +146,7 @@ def test_operators(case, library, dtype, seed, tmp_path):
 def by_hand(operation, *shapes):
     """A network of one operation on codes of 8 bits."""
     names = operation.inputs
-    schemes = {name: UniformAffine(8, 1.0, 3, CodeRange.UNSIGNED) for name in (*names, operation.output)}
+    schemes = {name: Codes(8, 1.0, 3, CodeRange.UNSIGNED) for name in (*names, operation.output)}
     graph = IntegerGraph("net", schemes, {name: name for name in names}, {"y": operation.output}, [operation], {},
                          {name: (None, *shape) for name, shape in zip(names, shapes, strict=True)})  # fmt: skip
     return integer.IntegerNetwork(graph)

@@ -20,7 +20,7 @@ from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.weighted_sums import IntegerMatMul, windows_of
 from concord.prove.exact import prove_exact
 from concord.spec.presets import ECP5_85F
-from concord.transfer import UniformAffine
+from concord.transfer import Codes
 from support.commands import run
 from support.derived_backends import needs_c
 from support.exact_files import LIBRARIES, different, module
@@ -118,7 +118,7 @@ def graph_of(operation, shapes, schemes):
     return IntegerNetwork.of(graph)
 
 
-BYTES = UniformAffine(8, 0.1, 3)
+BYTES = Codes(8, 0.1, 3)
 
 
 def everywhere(operation, shapes, folder, seed=0, schemes=(BYTES, BYTES)):
@@ -165,7 +165,7 @@ def test_sums_of_two_tensors(weights, tmp_path):
     how = FactorRequantisation.of([Fraction(1, 129)], [Fraction(0)], (1, 1, 1), (3, -128, 127))
     operation = WeightedPair(name="sum", inputs=("x0", "x1"), output="y", weights=weights, zeros=(3, -7),
                              reaches=(131, 134), last=False, requantisation=how)  # fmt: skip
-    everywhere(operation, [(2, 3, 4)] * 2, tmp_path, schemes=(BYTES, UniformAffine(8, 0.2, -7)))
+    everywhere(operation, [(2, 3, 4)] * 2, tmp_path, schemes=(BYTES, Codes(8, 0.2, -7)))
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_sums_of_two_tensors_of_more_than_32_bits(tmp_path):
     operation = WeightedPair(name="sum", inputs=("x0", "x1"), output="y", weights=(1 << 25, 3 - (1 << 25)),
                              zeros=(3, -7), reaches=(131, 134), last=False, requantisation=how)  # fmt: skip
     assert 1 << 32 < operation.largest_sum < how.largest_sum
-    everywhere(operation, [(2, 3, 4)] * 2, tmp_path, schemes=(BYTES, UniformAffine(8, 0.2, -7)))
+    everywhere(operation, [(2, 3, 4)] * 2, tmp_path, schemes=(BYTES, Codes(8, 0.2, -7)))
 
 
 def operations_that_overflow(bits):
@@ -239,7 +239,7 @@ def operations_that_overflow(bits):
 def test_what_does_not_fit_the_accumulator_is_said(k, bits, library, tmp_path):
     """An error in Python, a flag in C, and no graph of ONNX; what fits has the same codes."""
     operation, shapes = operations_that_overflow(bits)[k]
-    network = graph_of(operation, shapes, (BYTES, UniformAffine(8, 0.2, -7)))
+    network = graph_of(operation, shapes, (BYTES, Codes(8, 0.2, -7)))
     assert network.wide_sums == {operation.name: operation.largest_sum}
     message = rf"^accumulators of {operation.name} must fit {bits} bits, and may reach {operation.largest_sum}: "
     with pytest.raises(ValueError, match=message):
