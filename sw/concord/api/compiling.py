@@ -282,9 +282,15 @@ def _with_formats(request: CompileRequest, graph: Graph, config: NpuConfig, samp
     if not widths.auto:
         with status("choosing formats") as show:
             evidence = choose_formats(
-                graph, config, samples,
-                mantissas=widths.layers, batch=batch, engine=engine, quick=options.quick, show=show,
-            )  # fmt: skip
+                graph,
+                config,
+                samples,
+                mantissas=widths.layers,
+                batch=batch,
+                engine=engine,
+                quick=options.quick,
+                show=show,
+            )
         return Compilation(graph, evidence.chosen.compiled, formats=evidence)
     limits = budget_of(options.budget, graph, labels is not None)
     first = {name: np.asarray(values)[:MOST] for name, values in samples.items()}

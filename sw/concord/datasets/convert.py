@@ -193,7 +193,7 @@ class Converter:
     def facts(self, header: npt.NDArray[Any] | None, arrays: Mapping[str, Described]) -> tuple[list[Port], int]:
         """Ports and number of samples of a native data set with this array ``concord``; errors as for
         :meth:`to_natural`.
-        """  # fmt: skip
+        """
         try:
             facts = json.loads(str(header))
             fingerprint, samples, names = facts["fingerprint"], facts["samples"], list(facts["ports"])

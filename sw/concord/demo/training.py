@@ -31,15 +31,24 @@ from concord.utils.files import write_bytes
 
 #: The network: two convolutions and a product.
 LAYERS: tuple[dict[str, Any], ...] = (
-    {"op": "conv", "channels": 8, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
-    {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
-    {"op": "flatten"}, {"op": "dense", "outputs": 10},
-)  # fmt: skip
+    {"op": "conv", "channels": 8, "pad": 1},
+    {"op": "relu"},
+    {"op": "max_pool"},
+    {"op": "conv", "channels": 16, "pad": 1},
+    {"op": "relu"},
+    {"op": "max_pool"},
+    {"op": "flatten"},
+    {"op": "dense", "outputs": 10},
+)
 #: Network to train on an NPU in its place: the memories of the NPU hold a whole batch of it.
 DENSE_LAYERS: tuple[dict[str, Any], ...] = (
-    {"op": "flatten"}, {"op": "dense", "outputs": 64}, {"op": "relu"}, {"op": "dense", "outputs": 32}, {"op": "relu"},
+    {"op": "flatten"},
+    {"op": "dense", "outputs": 64},
+    {"op": "relu"},
+    {"op": "dense", "outputs": 32},
+    {"op": "relu"},
     {"op": "dense", "outputs": 10},
-)  # fmt: skip
+)
 SETTINGS = Settings(
     epochs=16, batch=32, rate=Fraction(1, 32), schedule=((8, Fraction(1, 2)), (12, Fraction(1, 4))), seed=7
 )
@@ -197,17 +206,19 @@ def draw(outcome: TrainingResults, path: Path) -> None:
     history = outcome.history
     epochs = [f.epoch + 1 for f in history]
     counted = [max(f.counts.elements, 1) for f in history]
+    accuracies = (
+        ("training", BLUE, [100 * (f.accuracy or 0) for f in history]),
+        ("test", AMBER, [100 * (f.test_accuracy or 0) for f in history]),
+    )
+    updates = (
+        ("refused", AMBER, [100 * f.counts.refused / n for f, n in zip(history, counted, strict=True)]),
+        ("vanished", TEAL, [100 * f.counts.vanished / n for f, n in zip(history, counted, strict=True)]),
+    )
     panels = (
         ("Loss", (("training", BLUE, [f.loss for f in history]), ("test", AMBER, [f.test_loss for f in history]))),
-        ("Accuracy in %", (
-            ("training", BLUE, [100 * (f.accuracy or 0) for f in history]),
-            ("test", AMBER, [100 * (f.test_accuracy or 0) for f in history]),
-        )),
-        ("Updates in %", (
-            ("refused", AMBER, [100 * f.counts.refused / n for f, n in zip(history, counted, strict=True)]),
-            ("vanished", TEAL, [100 * f.counts.vanished / n for f, n in zip(history, counted, strict=True)]),
-        )),
-    )  # fmt: skip
+        ("Accuracy in %", accuracies),
+        ("Updates in %", updates),
+    )
     with drawing() as plt:
         figure, places = plt.subplots(1, 3, figsize=(13.5, 3.9), layout="constrained")
         network = "Digits CNN" if outcome.different is None else "Dense layers on digits, trained on the NPU"

@@ -109,6 +109,10 @@ def ended_by(trace: Trace, number: int) -> Trace:
     items = trace.items[: number + 1]
     chains = tuple(each for each in items if isinstance(each, Chain))
     return replace(
-        trace, chains=chains, trap=Trap.INTEGER_RANGE, pc=item.pc, items=items,
+        trace,
+        chains=chains,
+        trap=Trap.INTEGER_RANGE,
+        pc=item.pc,
+        items=items,
         events=trace.events[: executing[number] + 1],
-    )  # fmt: skip
+    )

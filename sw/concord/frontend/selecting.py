@@ -40,8 +40,11 @@ def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array], redu
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
-    values = {f"operand {k}": operands[k] if k in operands else ctx.constants[name]
-              for k, name in enumerate(node.inputs) if name}  # fmt: skip
+    values = {
+        f"operand {k}": operands[k] if k in operands else ctx.constants[name]
+        for k, name in enumerate(node.inputs)
+        if name
+    }
     names = [f"operand {k}" if name else "" for k, name in enumerate(node.inputs)]
     op = "ScatterElements" if node.op == "Scatter" else node.op  # what it was called at first
     proto = helper.make_node(op, names, ["y"])

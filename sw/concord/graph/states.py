@@ -48,8 +48,9 @@ def check_states(graph: Graph) -> None:
             if kind := graph.element_types.get(tensor):
                 raise ValueError(f"state {name} must be of floats, not {tensor} of {kind}")
         if shapes[name] != shapes[result]:
-            raise ValueError(f"state {name} must become an output with its shape {shapes[name]}, not {result} with "
-                             f"{shapes[result]}")  # fmt: skip
+            raise ValueError(
+                f"state {name} must become an output with its shape {shapes[name]}, not {result} with {shapes[result]}"
+            )
     results = [*states.values()]
     if twice := [result for result in results if results.count(result) > 1]:
         raise ValueError(f"states must become outputs of their own, not two of them {twice[0]}")

@@ -367,13 +367,21 @@ def _rates(
     times = LineTimes.of(link, hz, reply_seconds)
     line, call = traffic(image, phases, times), call_traffic(image, times)
     whole = Rates(
-        line.sent, line.received, line.requests, sum(phases), line.cycles, line.cycles, batch, hz, link,
+        line.sent,
+        line.received,
+        line.requests,
+        sum(phases),
+        line.cycles,
+        line.cycles,
+        batch,
+        hz,
+        link,
         assumed=assumed,
         window=link.window(config.request_buffer),
         reply_seconds=reply_seconds,
         call_seconds=call.cycles / hz,
         clock_note=note_of(config),
-    )  # fmt: skip
+    )
     try:
         feeding = _route(image)
     except FeedError as reason:
@@ -382,6 +390,12 @@ def _rates(
     alone = fed_latency(image, phases, times, code_words)
     clock = FeederClock(feeding, image.schedule(), phases, config)
     return replace(
-        whole, sent=fed.sent, received=fed.received, requests=fed.requests, input_route=f"raw: {feeding.text}",
-        period=fed.cycles, latency=alone, layout=clock.sample_cycles - sum(phases),
-    )  # fmt: skip
+        whole,
+        sent=fed.sent,
+        received=fed.received,
+        requests=fed.requests,
+        input_route=f"raw: {feeding.text}",
+        period=fed.cycles,
+        latency=alone,
+        layout=clock.sample_cycles - sum(phases),
+    )

@@ -66,9 +66,7 @@ class LiveView:
     def html(self) -> str:
         """The page."""
         blank = [Figure("–", label, " ") for label in ("frames per second", "latency", "frames")]
-        return pages.render(
-            "concord.live", "live.html.j2", title=f"{self.name}, live", figures=blank, view=self
-        )  # fmt: skip
+        return pages.render("concord.live", "live.html.j2", title=f"{self.name}, live", figures=blank, view=self)
 
     def state(self, state: LiveState | None) -> dict[str, Any]:
         """A state in JSON: figures as texts, classes with bars, flags, and a picture or sound."""

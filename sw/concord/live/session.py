@@ -188,17 +188,28 @@ class LiveSession:
         latest = self._latencies[-_LATEST:]
         span = self._ends[-1] - self._ends[0]
         return LiveState(
-            len(self._latencies), capture, seen, classification, (len(self._ends) - 1) / span if span else 0.0,
-            latest[-1], *_median_and_p95(latest), self.dropped, tuple(self._flags.values()),
-        )  # fmt: skip
+            len(self._latencies),
+            capture,
+            seen,
+            classification,
+            (len(self._ends) - 1) / span if span else 0.0,
+            latest[-1],
+            *_median_and_p95(latest),
+            self.dropped,
+            tuple(self._flags.values()),
+        )
 
     @property
     def summary(self) -> LiveSummary:
         """Figures of what has run so far."""
         return LiveSummary(
-            len(self._latencies), self.dropped, self._end - self._begin, *_median_and_p95(self._latencies),
-            dict(self._classes.most_common()), tuple(self._flags.values()),
-        )  # fmt: skip
+            len(self._latencies),
+            self.dropped,
+            self._end - self._begin,
+            *_median_and_p95(self._latencies),
+            dict(self._classes.most_common()),
+            tuple(self._flags.values()),
+        )
 
 
 def _median_and_p95(latencies: list[float]) -> tuple[float, float]:

@@ -43,9 +43,13 @@ class PackageError(ValueError):
 
 NETWORK_FILE = FileKind("network", "a network", 11, PackageError)
 NETWORK_FOLDER = FolderKind(
-    "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
-    "compile the network again", PackageError,
-)  # fmt: skip
+    "compiled network",
+    "a compiled network",
+    (IMAGE, NETWORK, MODEL),
+    ("report.html", "report.json"),
+    "compile the network again",
+    PackageError,
+)
 
 
 def save_package(package: Package, folder: Path, model: Path | bytes) -> None:

@@ -137,9 +137,14 @@ def with_quantised_model(
     largest = max(errors)
     weights = sum(node.name in graph.weight_quantization for node in graph.nodes)
     measured = QuantisedModel(
-        len(graph.quantization), weights, len(compiled.inexact), largest if np.isfinite(largest) else None, equal,
-        f"{int(usable.sum())} {source}", reference.stay,
-    )  # fmt: skip
+        len(graph.quantization),
+        weights,
+        len(compiled.inexact),
+        largest if np.isfinite(largest) else None,
+        equal,
+        f"{int(usable.sum())} {source}",
+        reference.stay,
+    )
     return replace(compiled, package=replace(compiled.package, quantised_model=measured))
 
 

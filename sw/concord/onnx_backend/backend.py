@@ -242,10 +242,13 @@ class ConcordBackend(Backend):
         ]
         types = types or [(onnx.TensorProto.FLOAT, None)] * len(node.output)
         graph = helper.make_graph(
-            [node], node.op_type,
-            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-             for name, v in arrays.items()],
+            [node],
+            node.op_type,
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                for name, v in arrays.items()
+            ],
             [helper.make_tensor_value_info(name, *of) for name, of in zip(node.output, types, strict=False) if name],
-        )  # fmt: skip
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
         return cls.prepare(model, device, **kwargs).run(arrays)

@@ -22,14 +22,23 @@ from concord.spec.memmap import Reg, RegionId
 
 #: Pipeline stages of the multifunction units in words.
 _WORDS = {
-    Op.VV_MUL: "times", Op.VV_ADD: "add", Op.VV_SUB: "subtract", Op.VV_RSUB: "subtract from",
-    Op.VV_MAX: "max with", Op.VV_MIN: "min with", Op.VV_SCALE: "scale to codes by",
-}  # fmt: skip
+    Op.VV_MUL: "times",
+    Op.VV_ADD: "add",
+    Op.VV_SUB: "subtract",
+    Op.VV_RSUB: "subtract from",
+    Op.VV_MAX: "max with",
+    Op.VV_MIN: "min with",
+    Op.VV_SCALE: "scale to codes by",
+}
 #: Units of the words of the memories.
 _UNITS = {
-    RegionId.PROGRAM: "instructions", RegionId.MATRIX: "words", RegionId.NARROW: "vectors", RegionId.WIDE: "vectors",
-    RegionId.TABLE: "entries", RegionId.SLOTS: "tables",
-}  # fmt: skip
+    RegionId.PROGRAM: "instructions",
+    RegionId.MATRIX: "words",
+    RegionId.NARROW: "vectors",
+    RegionId.WIDE: "vectors",
+    RegionId.TABLE: "entries",
+    RegionId.SLOTS: "tables",
+}
 
 
 def covered(compiled: Compiled, layer: AnyLayer) -> list[Node]:

@@ -12,3 +12,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 #: Numbers of elements of a memory or of a tensor; what a negative one means is up to the module.
 Ids = NDArray[np.int64]
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Numbers of a text, which blanks and line ends part."""
+    return tuple(map(float, text.split()))

@@ -228,6 +228,13 @@ class Layer:
     border: Border | None = None
     second: Walk | None = None
 
+    @classmethod
+    def copied(cls, source: Walk, target: Storage, ids: Ids, source_tensor: str, tensor: str) -> Layer:
+        """Layer that writes the vectors of ``source`` as they are, for a tensor whose view is ``ids``."""
+        out = (source.height, source.width, source.tiles)
+        work = (Reduction.NONE, None, LayerWindow())
+        return cls(target.name, source, *work, out, tensor, target, ids, source_tensor)
+
     def fits(self, more: list[MfuStep]) -> bool:
         """True if the multifunction units can do ``more`` after the operations that they have."""
         stage = PipelineStage.REDUCE

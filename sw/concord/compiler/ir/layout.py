@@ -194,9 +194,13 @@ class Walk:
             return self
         start, (row_stride, stride, row) = self.storage.in_root(self.start, self.loops)
         return replace(
-            self, storage=self.storage.root, start=start, row=row,
-            row_stride=row_stride if self.height > 1 else 0, stride=stride if self.width > 1 else 0,
-        )  # fmt: skip
+            self,
+            storage=self.storage.root,
+            start=start,
+            row=row,
+            row_stride=row_stride if self.height > 1 else 0,
+            stride=stride if self.width > 1 else 0,
+        )
 
     @property
     def full(self) -> bool:
@@ -291,9 +295,14 @@ class Storages:
         return walks[-1]
 
     def _join(
-        self, ids: Ids, what: str, accept: Callable[[Ids], None], readable: Callable[[], None], stacked: bool = False,
+        self,
+        ids: Ids,
+        what: str,
+        accept: Callable[[Ids], None],
+        readable: Callable[[], None],
+        stacked: bool = False,
         image: Ids | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Place the parts of a view in the first arrangement that nothing refuses with a :class:`LayoutError`."""
         parts = self.of(ids)
         if any(part.parent is not None or part.fixed for part in parts):

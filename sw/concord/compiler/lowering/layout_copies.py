@@ -320,11 +320,9 @@ def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: i
         used = np.flatnonzero(box.places != PAD)
         full[used, box.places[used]] = 1.0
         weight = full.reshape(count, *box.window.kernel, -1)
-    return Layer(
-        target.name, box.walk, Reduction.NONE if box.stays else Reduction.DENSE, weight, box.window,
-        (height, width, target.tiles), node.outputs[0], target, _in_shape(ids, node.attributes(CopyAttributes)),
-        node.inputs[0], [], [node.name],
-    )  # fmt: skip
+    reduction, size = Reduction.NONE if box.stays else Reduction.DENSE, (height, width, target.tiles)
+    where = (node.outputs[0], target, _in_shape(ids, node.attributes(CopyAttributes)), node.inputs[0])
+    return Layer(target.name, box.walk, reduction, weight, box.window, size, *where, nodes=[node.name])
 
 
 def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:

@@ -136,10 +136,13 @@ def _is_count(value: Any) -> bool:
 
 def _are_functions(value: Any) -> bool:
     """Pairs of the name of a function and its parameters, at least one."""
-    return isinstance(value, tuple) and len(value) > 0 and all(
-        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and pair[0] in FUNCTIONS
-        and _are_parameters(pair[1], FUNCTIONS[pair[0]].parameters) for pair in value
-    )  # fmt: skip
+    return isinstance(value, tuple) and len(value) > 0 and all(map(_is_function, value))
+
+
+def _is_function(pair: Any) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) or pair[0] not in FUNCTIONS:
+        return False
+    return _are_parameters(pair[1], FUNCTIONS[pair[0]].parameters)
 
 
 def _are_parameters(value: Any, known: Mapping[str, float]) -> bool:
@@ -192,6 +195,6 @@ RECURRENT_NAMES = Values(
     _tuple_of(_tuple_of(lambda name: isinstance(name, str) and name in by_recurrent_name())),
 )
 RECURRENT_PARAMETERS = Values(
-    "a tuple for every direction of dicts of numbers", _tuple_of(_tuple_of(lambda value: isinstance(value, Mapping)
-    and all(map(is_number, value.values()))))
-)  # fmt: skip
+    "a tuple for every direction of dicts of numbers",
+    _tuple_of(_tuple_of(lambda value: isinstance(value, Mapping) and all(map(is_number, value.values())))),
+)

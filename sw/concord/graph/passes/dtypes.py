@@ -357,8 +357,11 @@ def problems(types: Types) -> Iterator[str]:
     """A line for every rule of the pass that does not hold."""
     known = {*types.flow.inputs}
     for node in types.flow.operations:
-        yield from (f"{node.name} reads {name!r}, which nothing has written" for name in node.inputs
-                    if name and name not in known)  # fmt: skip
+        yield from (
+            f"{node.name} reads {name!r}, which nothing has written"
+            for name in node.inputs
+            if name and name not in known
+        )
         known.update(node.outputs)
         products = [index for _, index in node.products]
         for index in (index for index, name in enumerate(node.inputs) if name):
@@ -368,8 +371,11 @@ def problems(types: Types) -> Iterator[str]:
             elif node.kind is not OperatorKind.MOVING and (reads is Dtype.NARROW) is not (index in products):
                 yield f"input {index} of {node.name} ({node.kind.value}) must not be {reads.value}"
         if node.kind is OperatorKind.PRECISE:
-            yield from (f"{name!r} is computed by {node.name} (precise) and must be wide" for name in node.outputs
-                        if name and types.tensors.get(name) is Dtype.NARROW)  # fmt: skip
+            yield from (
+                f"{name!r} is computed by {node.name} (precise) and must be wide"
+                for name in node.outputs
+                if name and types.tensors.get(name) is Dtype.NARROW
+            )
     for name in types.flow.tensors:
         if name not in types.tensors:
             yield f"{name!r} must have a type"
