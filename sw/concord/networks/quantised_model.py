@@ -16,7 +16,8 @@ from concord.frontend import import_model, reference_graph
 from concord.golden import binary16
 from concord.graph import execute
 from concord.graph.cost import macs
-from concord.graph.ir import Graph, Quantization
+from concord.graph.ir import Graph
+from concord.graph.ops.elementwise import codes_of
 from concord.networks.calibrated import emulate
 from concord.networks.samples import finite_samples, samples_to_measure
 from concord.utils.arrays import FloatArray
@@ -83,7 +84,7 @@ def _changing(reference: Graph, inputs: Inputs) -> Iterator[str]:
     pairs = [node for node in reference.nodes if node.op == "FakeQuantize"]
     values = execute.run(reference, inputs, keep={node.inputs[0] for node in pairs})
     for node in pairs:
-        codes: Quantization = node.attrs["quantization"]
+        codes = codes_of(node)
         source = node.inputs[0]
         if source in reference.inputs and codes.axis is None and powers_of_two(codes.scale):
             continue

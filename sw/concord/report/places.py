@@ -13,6 +13,7 @@ from concord.compiler.model import Compiled
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.recurrent import RecurrentAttributes
 from concord.networks.layer_results import Counts, parts
 from concord.report.facts import Memory
 from concord.report.layer_facts import Read, Space, Work
@@ -139,7 +140,7 @@ def _macs(compiled: Compiled, layer: AnyLayer, node: Node) -> int:
     """
     macs = node_macs(compiled.graph, node)
     if isinstance(layer, Recurrent):
-        return macs // len(node.attrs["W"])
+        return macs // len(node.attributes(RecurrentAttributes).W)
     if layer.reduction is not Reduction.DENSE or node.name != layer.name or operator_of(node).affine is None:
         return macs
     lanes = layer.source.lanes

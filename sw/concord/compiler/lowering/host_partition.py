@@ -25,6 +25,7 @@ from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
 from concord.graph.ir import Graph, Node, Shape, fresh
 from concord.graph.ops import OperatorKind, operator_of
+from concord.graph.ops.host import LookupAttributes
 
 #: Multiply-accumulates of a node that the host computes, in seconds: it takes some 20 ns for one.
 MOST_MACS = 1 << 28
@@ -386,7 +387,7 @@ def _ranges_of(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tu
     known: dict[str, tuple[float, float]] = {}
     for node in nodes:
         if node.op == "Lookup":
-            table = node.attrs["table"]
+            table = node.attributes(LookupAttributes).table
             known[node.outputs[0]] = float(table.min()), float(table.max())
         elif operator_of(node).view and node.op != "Pad" and all(name in known for name in node.inputs):
             ends = [known[name] for name in node.inputs]

@@ -23,7 +23,7 @@ from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.lowering.padding import MOST_CHAINS, padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
-from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes, ReduceMaxAttributes
 from concord.graph.ops.linear import WeightedSumAttributes
 from concord.graph.ops.moving import PickAttributes
 from concord.program.allocator import CapacityError
@@ -50,7 +50,7 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
         if name and (products := _picked_by_a_product(lowering, node, name)) is not None:
             return products
     operands = [name for name in node.inputs if name and not _is_copy(lowering, name)]
-    if not operands or node.op == "Copy" or operator_of(node).recurrence or node.attrs.get("masked"):
+    if not operands or node.op == "Copy" or operator_of(node).recurrence or _is_masked(node):
         return None
     together = len(operands) > 1 and issubclass(operator_of(node).record, BinaryAttributes)  # those are broadcast
     largest = max(prod(graph.shapes[name]) for name in (*operands, node.outputs[0]))
@@ -301,6 +301,10 @@ def _in_shape(view: Ids, attributes: CopyAttributes) -> Ids:
     shape = list(attributes.shape or (1,))
     channels = shape.pop(attributes.lanes)
     return np.moveaxis(view.reshape(*shape, channels), -1, attributes.lanes).reshape(attributes.shape)
+
+
+def _is_masked(node: Node) -> bool:
+    return node.op == "ReduceMax" and node.attributes(ReduceMaxAttributes).masked
 
 
 def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: int, box: _Box, number: int) -> Layer:
