@@ -384,7 +384,7 @@ class Emulator:
 
     def _access(self, chain: Chain) -> Access:
         if chain not in self._accesses:
-            self._accesses[chain] = Access(chain, self.config)
+            self._accesses[chain] = Access.of(chain, self.config)
         return self._accesses[chain]
 
     def _fetch(self, chain: Chain, tiles: Tiles) -> Weights | None:

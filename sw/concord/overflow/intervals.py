@@ -72,8 +72,6 @@ class Bounds:
     ----------
     image : Image
         Program and constants.
-    ranges : mapping of str to pair of floats
-        Least and greatest value of every input port, those of padding included.
 
     Members
     -------
@@ -81,24 +79,39 @@ class Bounds:
         :class:`Extremes` by layer.
     """
 
-    def __init__(self, image: Image, ranges: Mapping[str, tuple[float, float]]):
-        if missing := sorted({port.name for port in image.inputs} - set(ranges)):
-            raise ValueError(f"ranges must be of all inputs, not without {', '.join(missing)}")
+    def __init__(self, image: Image):
         self.image, self.config = image, image.config
         self.memories = Memories.of(image)
         self._store = _Store(self.memories)
         self._accesses: dict[Chain, Access] = {}
         self._weights = ProductWeights(self.memories)
         self.extremes: dict[str, Extremes] = {}
+
+    def run(self, ranges: Mapping[str, tuple[float, float]]) -> dict[str, Extremes]:
+        """Execute the program, and return the extremes of every layer.
+
+        Parameters
+        ----------
+        ranges : mapping of str to pair of floats
+            Least and greatest value of every input port, those of padding included.
+
+        Raises
+        ------
+        ValueError
+            If a range is missing, or the program has instructions whose sums are not bounded.
+        """
+        if missing := sorted({port.name for port in self.image.inputs} - set(ranges)):
+            raise ValueError(f"ranges must be of all inputs, not without {', '.join(missing)}")
         with np.errstate(all="ignore"):
-            for phase in image.schedule():
+            for phase in self.image.schedule():
                 for part in phase.inputs:
-                    port = image.port(part.port)
+                    port = self.image.port(part.port)
                     self._put(VECTORS[port.region], part.address, part.count, ranges[port.name])
                 run = trace(self.memories.program.tolist(), self.config, phase.pc)
                 run.refuse_integers("have their sums bounded")
                 for chain in run.chains:
                     self._chain(chain)
+        return self.extremes
 
     def _put(self, mem: Mem, address: int, count: int, ends: tuple[float, float]) -> None:
         at = np.arange(address, address + count)
@@ -112,7 +125,7 @@ class Bounds:
         if chain.into_matrix is not None:
             raise ValueError(WRITTEN)
         if chain not in self._accesses:
-            self._accesses[chain] = Access(chain, self.config)
+            self._accesses[chain] = Access.of(chain, self.config)
         access = self._accesses[chain]
         for segment in access.segments():
             ends = self._source(chain, access.source[segment.positions, segment.rows], segment.rows)

@@ -55,6 +55,7 @@ class Segment:
     passes: tuple[slice, ...]
 
 
+@dataclass(frozen=True, eq=False)
 class Access:
     """All addresses of a chain ``[positions, rows, ...]``, checked against the depths of the memories.
 
@@ -72,37 +73,53 @@ class Access:
         Rows of tiles that ``m_wr`` writes (:meth:`Chain.written_rows`).
     """
 
-    def __init__(self, chain: Chain, config: NpuConfig):
-        self.chain, self.config = chain, config
+    chain: Chain
+    config: NpuConfig
+    source: Index
+    operands: list[Index | None]
+    scale: list[Index]
+    targets: dict[Mem, Index]
+    rows: Index | None
+
+    @classmethod
+    def of(cls, chain: Chain, config: NpuConfig) -> Access:
+        """Addresses of a chain.
+
+        Raises
+        ------
+        ValueError
+            If a rule of the chain is broken, or an address does not exist.
+        """
         for broken in broken_rules(chain, config):
             raise ValueError(f"a sliding product at pc {chain.pc} {broken.message}")
         for broken in broken_write_rules(chain, config):
             raise ValueError(f"a chain at pc {chain.pc} {broken.message}")
-        self.positions = chain.outer * chain.inner
+
+        def checked(index: Index, mem: Mem) -> Index:
+            if index.max() >= (limit := depth(config, mem)):
+                raise ValueError(f"addresses of {mem.name.lower()} must be below {limit}, not {index.max()}")
+            return index.reshape(chain.outer * chain.inner, chain.rows, -1)
+
         outside = depth(config, chain.mem) + (ZERO if chain.reduce is Op.MV_MUL else LOWEST)
         inside = chain.inside()[:, :, None, :, None]
-        source = np.where(inside, chain.sources(config), -1)
-        self._check(source, chain.mem)
-        self.source = self._flat(np.where(source < 0, outside, source))
-        self.operands = [None if op.operand is None else self._operand(op.operand) for op in chain.mfu_ops]
-        self.scale = [] if chain.scale is None else [self._operand(address) for address in chain.scale.operands]
-        self.targets = {d.mem: self._flat(chain.addresses(d.address))[..., 0] for d in chain.destinations}
-        for mem, index in self.targets.items():
-            self._check(index, mem)
-        self.rows = None if chain.into_matrix is None else self._flat(chain.written_rows(config))[..., 0]
+        source = checked(np.where(inside, chain.sources(config), -1), chain.mem)
+        scale = () if chain.scale is None else chain.scale.operands
+        addresses = [op.operand for op in chain.mfu_ops]
+        rows = None if chain.into_matrix is None else chain.written_rows(config)
+        return cls(
+            chain,
+            config,
+            np.where(source < 0, outside, source),
+            [None if part is None else checked(chain.addresses(part), Mem.WIDE)[..., 0] for part in addresses],
+            [checked(chain.addresses(part), Mem.WIDE)[..., 0] for part in scale],
+            {d.mem: checked(chain.addresses(d.address), d.mem)[..., 0] for d in chain.destinations},
+            None if rows is None else rows.reshape(chain.outer * chain.inner, chain.rows, -1)[..., 0],
+        )
 
-    def _operand(self, address: Address) -> Index:
-        index = self._flat(self.chain.addresses(address))
-        self._check(index, Mem.WIDE)
-        return index[..., 0]
-
-    def _flat(self, index: Index) -> Index:
-        return index.reshape(self.positions, self.chain.rows, -1)
-
-    def _check(self, index: Index, mem: Mem) -> None:
-        limit = depth(self.config, mem)
-        if index.max() >= limit:
-            raise ValueError(f"addresses of {mem.name.lower()} must be below {limit}, not {index.max()}")
+    @property
+    def positions(self) -> int:
+        """Number of positions of the chain."""
+        return self.chain.outer * self.chain.inner
 
     def reads(self, mem: Mem) -> list[tuple[Index, Index]]:
         """Addresses ``[positions, rows, ...]`` that are read from one memory, and ``[positions, rows]`` before which
