@@ -33,13 +33,12 @@ from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
 from concord.spec.compile_options import CompileOptions, MantissaWidths
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import Ints
 from concord.utils.attempts import Show, show_nothing
 from concord.utils.parallel import Engine
 
 #: Shows what goes on for as long as it lasts; what it gives shows how far that has got.
 Status = Callable[[str], AbstractContextManager[Show]]
-#: Labels, one class per sample.
-Labels = npt.NDArray[np.int64]
 
 
 @contextmanager
@@ -130,7 +129,7 @@ class CompileRequest:
     graph: Graph
     options: CompileOptions
     samples: Mapping[str, npt.ArrayLike] | None = None
-    labels: Labels | None = None
+    labels: Ints | None = None
     trained: Trained | None = None
     reference: Reference | None = None
     engine: Engine | None = None

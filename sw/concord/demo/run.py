@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from concord.compiler.calibration.calibration import largest_elements, relative_error
@@ -33,7 +32,7 @@ from concord.networks.folder import save_package
 from concord.prove.compare import Outputs, TensorComparison, compare
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ class DemoResults:
         return float(np.mean(largest_elements(self.reference[self.graph.outputs[0]]) == self.digits.y_test))
 
     @property
-    def predictions(self) -> npt.NDArray[np.int64]:
+    def predictions(self) -> Ints:
         """Classes of the test images by the NPU."""
         return largest_elements(self.emulated[self.graph.outputs[0]])
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from concord.compiler.calibration.calibration import largest_elements
@@ -27,6 +26,7 @@ from concord.spec.config import NpuConfig
 from concord.train import Figures, Samples, Settings, Trainer, described, export_onnx
 from concord.train.console import run as train_with_bar
 from concord.train.console import saturated, updates_lost
+from concord.utils.arrays import Array, FloatArray, Ints
 from concord.utils.files import write_bytes
 
 #: The network: two convolutions and a product.
@@ -84,7 +84,7 @@ class TrainingResults:
         return self.comparison.passed and not self.different
 
 
-def samples_of(images: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Samples:
+def samples_of(images: FloatArray, labels: Ints) -> Samples:
     """Rows of 64 pixels as images."""
     return Samples(images.reshape(-1, 1, 8, 8), labels)
 
@@ -145,9 +145,7 @@ def run_training_demo(
     return outcome
 
 
-def _trained_on(
-    on: str, graph: Graph, learned: Samples, settings: Settings, console: Console
-) -> dict[str, npt.NDArray[np.int64]]:
+def _trained_on(on: str, graph: Graph, learned: Samples, settings: Settings, console: Console) -> dict[str, Ints]:
     """Train on an NPU; what it has come to, by parameter."""
     from concord.train.npu import NpuTrainer, training_config
 
@@ -158,7 +156,7 @@ def _trained_on(
         return _numbers(trainer)
 
 
-def _numbers(trainer: Trainer) -> dict[str, npt.NDArray[np.int64]]:
+def _numbers(trainer: Trainer) -> dict[str, Ints]:
     """Weights, accumulators and exponents of every parameter, one after the other."""
     trainer.trained()  # an NPU has the parameters until they are read
     return {
@@ -167,9 +165,7 @@ def _numbers(trainer: Trainer) -> dict[str, npt.NDArray[np.int64]]:
     }
 
 
-def _outputs(
-    on: str, compiled: Compiled, samples: Samples, count: int, console: Console
-) -> dict[str, npt.NDArray[Any]]:
+def _outputs(on: str, compiled: Compiled, samples: Samples, count: int, console: Console) -> dict[str, Array]:
     """Results of the NPU by name, ``[samples, elements]``."""
     inputs = {compiled.graph.inputs[0]: samples.inputs(slice(0, count))}
     with connect(on, compiled.image.config) as device:

@@ -13,16 +13,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from concord.frontend.context import Array, Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.moving import picked
 from concord.spec.formats import BINARY16_MAX
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, FloatArray, Ids
 from concord.utils.matrices import LARGEST, check_size, eye
 
-Ids = npt.NDArray[np.int64]
 #: Slices that take the place of a product: one is an instruction or more.
 _MOST_RUNS = 64
 #: First version of ScatterElements.

@@ -12,13 +12,12 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.functions.exact import SOFTPLUS_LIMIT
 from concord.functions.intervals import PI, Interval, choose, clip, constant, erf, exp, log, sqrt
+from concord.utils.arrays import Ints
 
 IntervalBounds = Callable[[Interval], Interval]
-Codes = NDArray[np.int64]
 
 ONE, TWO, HALF = constant(1), constant(2), constant(0.5)
 _SQRT_TWO = sqrt(TWO)
@@ -81,7 +80,7 @@ def root(x: Interval) -> Interval:
     return Interval(np.where(x.high < 0, -np.inf, value.low), np.where(x.high < 0, np.inf, value.high))
 
 
-def resolve(codes: Codes, others: Codes, evaluate: Callable[[int], int]) -> Codes:
+def resolve(codes: Ints, others: Ints, evaluate: Callable[[int], int]) -> Ints:
     """Resolve codes of values of which bounds are known.
 
     Parameters

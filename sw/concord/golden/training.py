@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden.blocks import floor_log2
 from concord.golden.rounding import round_shift
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, TrainingFormat
-from concord.utils.arrays import Ints
+from concord.utils.arrays import FloatArray, Ints
 
 
 class Block(NamedTuple):
@@ -87,7 +87,7 @@ def quantize_float(values: ArrayLike, fmt: TrainingFormat) -> Block:
     return Block(np.clip(nearest_away(np.ldexp(exact, -exp[..., None])), -fmt.q_max, fmt.q_max), exp)
 
 
-def nearest_away(values: NDArray[np.float64]) -> Ints:
+def nearest_away(values: FloatArray) -> Ints:
     """Floats rounded to the nearest integers, halves away from zero; magnitudes are limited to ``2**62``."""
     magnitude = np.minimum(np.abs(values), 2.0**62)
     whole = np.floor(magnitude)

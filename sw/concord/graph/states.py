@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from concord.graph import execute
 from concord.graph.ir import Graph
+from concord.utils.arrays import FloatArray
 
 
 def states_of(sources: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
@@ -80,7 +81,7 @@ def with_state_inputs(graph: Graph, inputs: Mapping[str, npt.ArrayLike]) -> dict
         raise ValueError(f"inputs must have all states or none, not {', '.join(sorted(known))} alone")
     arrays = {name: np.asarray(values) for name, values in inputs.items()}
     state = {name: np.zeros((1, *graph.sample_shape(name))) for name in graph.states}
-    met: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in graph.states}
+    met: dict[str, list[FloatArray]] = {name: [] for name in graph.states}
     for k in range(len(next(iter(arrays.values())))):
         for name, values in state.items():
             met[name].append(values)

@@ -7,15 +7,14 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Condition
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.live.captures import Capture
 from concord.live.inference import Classification, Inference
 from concord.live.recipes import Recipe
 from concord.program.flags import FlagDiagnostic
+from concord.utils.arrays import Array
 
 #: Latest frames that rates and latencies on the way are of.
 _LATEST = 60
@@ -57,7 +56,7 @@ class LiveState:
 
     frames: int
     capture: Capture
-    seen: NDArray[Any]
+    seen: Array
     classification: Classification
     rate: float
     latency: float
@@ -176,7 +175,7 @@ class LiveSession:
             self.board.publish(state)
             yield state
 
-    def _counted(self, capture: Capture, seen: NDArray[Any], classification: Classification) -> LiveState:
+    def _counted(self, capture: Capture, seen: Array, classification: Classification) -> LiveState:
         self._latencies.append(self._end - capture.taken)
         self._ends.append(self._end)
         self._classes[classification.label] += 1

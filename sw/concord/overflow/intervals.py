@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.golden import binary16
 from concord.golden.scale import scaled
@@ -28,9 +27,7 @@ from concord.spec.formats import BINARY16_MAX, SCALED_MAX, ExponentMode, Roundin
 from concord.spec.isa import Mem, Op
 from concord.sums.histogram import SumStage
 from concord.sums.reach import Extremes
-from concord.utils.arrays import FloatArray
-
-Index = NDArray[np.int64]
+from concord.utils.arrays import FloatArray, Ids
 
 #: Sums of magnitudes up to two to the power of this, in units of the grid, are exact in float64.
 _EXACT_BITS = 52
@@ -141,11 +138,11 @@ class Bounds:
                 for mem, index in access.targets.items():
                     self._write(mem, index[segment.positions, rows], some, chain.quant)
 
-    def _read(self, mem: Mem, index: Index) -> Ends:
+    def _read(self, mem: Mem, index: Ids) -> Ends:
         low, high = self._store.ends[mem]
         return low[index], high[index]
 
-    def _source(self, chain: Chain, index: Index, rows: slice) -> Ends:
+    def _source(self, chain: Chain, index: Ids, rows: slice) -> Ends:
         """Ends ``[positions, rows, N]`` of what goes into the multifunction units."""
         if chain.reduce is Op.MV_MUL:
             low, high = self._product(chain, index, rows)
@@ -190,7 +187,7 @@ class Bounds:
         ends = np.array(extremes)[place.reshape(-1)].reshape(*low.shape, 2)
         return ends[..., 0], ends[..., 1]
 
-    def _write(self, mem: Mem, index: Index, x: Ends, quant: Quant) -> None:
+    def _write(self, mem: Mem, index: Ids, x: Ends, quant: Quant) -> None:
         low, high = self._store.ends[mem]
         if mem is Mem.NARROW:
             x, mants = _narrow(self.config, x, quant)
@@ -200,7 +197,7 @@ class Bounds:
 
     # Products ----------------------------------------------------------------------------------
 
-    def _product(self, chain: Chain, index: Index, rows: slice) -> Ends:
+    def _product(self, chain: Chain, index: Ids, rows: slice) -> Ends:
         weights = self._weights.of(chain)
         extremes = self.extremes.setdefault(layer_of(self.image, chain.pc), Extremes())
         shared = chain.dense and bool((index == index[:, :1]).all())
@@ -220,7 +217,7 @@ class Bounds:
         low, high = (np.clip(end, -limit, limit - 2.0**-self.config.acc_frac) for end in ends)
         return low, high
 
-    def _alike(self, index: Index) -> tuple[Index, Index]:
+    def _alike(self, index: Ids) -> tuple[Ids, Ids]:
         """Addresses ``[columns, blocks]`` of which no two have the same intervals, and the column of each position."""
         used, inverse = np.unique(index, return_inverse=True)
         facts = np.concatenate([end[used] for end in (*self._store.ends[Mem.NARROW], *self._store.mants)], axis=1)
@@ -228,7 +225,7 @@ class Bounds:
         _, first, place = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
         return index[first], place.reshape(-1)
 
-    def _columns(self, chain: Chain, weights: Weights, rows: slice, index: Index, extremes: Extremes) -> Ends:
+    def _columns(self, chain: Chain, weights: Weights, rows: slice, index: Ids, extremes: Extremes) -> Ends:
         """Ends ``[columns, rows, N]`` of the sums over some columns; takes in all stages."""
         mant = weights.mant[rows].transpose(2, 3, 0, 1).astype(np.float64)  # [steps, L, rows, N]
         power = np.ldexp(1.0, weights.exp[rows].transpose(2, 0, 1))

@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.functions import by_recurrent_name
 from concord.graph import execute
@@ -25,9 +24,8 @@ from concord.graph.ops.linear import ConvAttributes, DenseAttributes
 from concord.graph.ops.recurrent import GruAttributes, RecurrentAttributes, directions
 from concord.graph.ops.windows import windows
 from concord.sums.counting import ProductBlock
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Integers
 
-Ints = NDArray[Any]
 #: Elements of windows that are taken at once.
 _ELEMENTS = 1 << 23
 
@@ -58,8 +56,8 @@ class LayerProduct:
     w: FloatArray
     bias: FloatArray | None
     tensor: str
-    arrange: Callable[[Ints, Ints, Ints | None], Iterator[ProductBlock]]
-    rows: Callable[[Ints], Ints] | None
+    arrange: Callable[[Integers, Integers, Integers | None], Iterator[ProductBlock]]
+    rows: Callable[[Integers], Integers] | None
 
     def part(self, samples: slice) -> LayerProduct:
         """The product for some of the samples, which are along the first axis of all that is computed."""
@@ -100,10 +98,10 @@ def _conv(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct
     weight, group = attributes.weight, attributes.group
     rank = weight.ndim - 2
 
-    def rows(w: Ints) -> Ints:
+    def rows(w: Integers) -> Integers:
         return np.asarray(np.moveaxis(w, 1, -1).reshape(len(w), -1))
 
-    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
+    def arrange(x: Integers, w: Integers, bias: Integers | None) -> Iterator[ProductBlock]:
         images = x.reshape(-1, *x.shape[2:])
         by_group = rows(w).reshape(group, len(w) // group, -1)
         bias = None if bias is None else bias.reshape(group, -1)
@@ -129,7 +127,7 @@ def _matmul(node: Node, operands: list[Any], source: str) -> Iterator[LayerProdu
     rank = max(x.ndim for x in operands) - 1
     first, second = (aligned(x, rank) for x in operands)
 
-    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
+    def arrange(x: Integers, w: Integers, bias: Integers | None) -> Iterator[ProductBlock]:
         shape = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])
         a = np.broadcast_to(x, (*shape, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
         b = np.broadcast_to(w, (*shape, *w.shape[-2:])).reshape(-1, *w.shape[-2:])
@@ -184,13 +182,13 @@ def _reset(attributes: GruAttributes, d: int, x: FloatArray, before: FloatArray)
     return np.asarray(function.values(gate, **attributes.activation_parameters[d][0]))
 
 
-def _matrix(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
+def _matrix(x: Integers, w: Integers, bias: Integers | None) -> Iterator[ProductBlock]:
     """Vectors along the last axis, each with all rows."""
     columns = x.reshape(-1, x.shape[-1]).T
     yield ProductBlock(columns[None], w[None], None if bias is None else bias[None])
 
 
-def _itself(w: Ints) -> Ints:
+def _itself(w: Integers) -> Integers:
     return w
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.sums.histogram import check_width
+from concord.utils.arrays import Array, Ints
 
 #: Widths of the integers that operands can have.
 OPERAND_WIDTHS = range(1, 33)
@@ -89,9 +89,9 @@ class Mapping:
         """Mapping with another factor."""
         return replace(self, factor=factor)
 
-    def __call__(self, values: ArrayLike) -> NDArray[np.int64]:
+    def __call__(self, values: ArrayLike) -> Ints:
         """Integers of some values; ``ValueError`` for values that are not finite."""
-        array: NDArray[Any] = np.asarray(values, dtype=np.float64)
+        array: Array = np.asarray(values, dtype=np.float64)
         if not np.isfinite(array).all():
             raise ValueError("values must be finite numbers, and are not all")
         steps = array / self.step

@@ -17,6 +17,7 @@ from concord.overflow.scaling import Factors, scale
 from concord.sums.counting import count
 from concord.sums.histogram import Histograms, SumStage
 from concord.sums.reach import Extremes, bound
+from concord.utils.arrays import Array, FloatArray
 from concord.utils.parallel import Engine, task_slices
 
 #: Samples of a task: few, as each is counted for a long time.
@@ -129,12 +130,12 @@ def _layer(
     return LayerOverflow(product.name, product.operator, stages, scaling)
 
 
-def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Histograms:
+def _counted(product: LayerProduct, w: Mapping, x: Mapping, bias: Array | None) -> Histograms:
     """Histograms of the values that a product makes with some mappings."""
     return count(product.arrange(x(product.x), w(product.w), bias))
 
 
-def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+def _whole(values: FloatArray) -> Array:
     """The nearest integers, of any size."""
     rounded = np.rint(values)
     if np.abs(rounded).max() < 2.0**62:
@@ -148,7 +149,7 @@ def _floor(data: Mapping, used: Mapping) -> float:
     return max(sides, default=1.0) or 1.0
 
 
-def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: npt.NDArray[Any] | None) -> Extremes:
+def _bounds(product: LayerProduct, w: Mapping, x: Mapping, bias: Array | None) -> Extremes:
     """Ends of what elements anywhere in their range can make."""
     if product.rows is not None:
         return bound(product.rows(w(product.w)), bias, x.ends)

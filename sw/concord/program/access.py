@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.program.chains import VECTOR_MASK, Address, Chain, Index
+from concord.program.chains import VECTOR_MASK, Address, Chain
 from concord.program.integers import IntegerChain, broken_integer_rules
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
@@ -22,12 +22,13 @@ from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 from concord.spec.operations import IntegerSource
 from concord.spec.rules import ProgramRule
+from concord.utils.arrays import Ids
 
 #: Regions of the link by vector memory, and vector memories by region.
 REGIONS = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
 VECTORS = {region: mem for mem, region in REGIONS.items()}
 #: Words ``[vectors, words]`` by region; -1 stands for none.
-Words = Mapping[RegionId, Index]
+Words = Mapping[RegionId, Ids]
 #: Offsets after the memory of a vector of zeros and of one of -inf, for what lies outside an image.
 ZERO, LOWEST = 0, 1
 
@@ -61,25 +62,25 @@ class Access:
 
     Members
     -------
-    source : Index ``[positions, rows, taps * cols]``
+    source : Ids ``[positions, rows, taps * cols]``
         Taps outside the image point to a word after the memory.
-    operands : list of Index or None
+    operands : list of Ids or None
         One per step.
-    scale : list of Index
+    scale : list of Ids
         Factors and fractions of ``vv_scale``, if there is one.
-    targets : dict of Index
+    targets : dict of Ids
         By memory.
-    rows : Index ``[positions, rows]`` or None
+    rows : Ids ``[positions, rows]`` or None
         Rows of tiles that ``m_wr`` writes (:meth:`Chain.written_rows`).
     """
 
     chain: Chain
     config: NpuConfig
-    source: Index
-    operands: list[Index | None]
-    scale: list[Index]
-    targets: dict[Mem, Index]
-    rows: Index | None
+    source: Ids
+    operands: list[Ids | None]
+    scale: list[Ids]
+    targets: dict[Mem, Ids]
+    rows: Ids | None
 
     @classmethod
     def of(cls, chain: Chain, config: NpuConfig) -> Access:
@@ -95,7 +96,7 @@ class Access:
         for broken in broken_write_rules(chain, config):
             raise ValueError(f"a chain at pc {chain.pc} {broken.message}")
 
-        def checked(index: Index, mem: Mem) -> Index:
+        def checked(index: Ids, mem: Mem) -> Ids:
             if index.max() >= (limit := depth(config, mem)):
                 raise ValueError(f"addresses of {mem.name.lower()} must be below {limit}, not {index.max()}")
             return index.reshape(chain.outer * chain.inner, chain.rows, -1)
@@ -121,7 +122,7 @@ class Access:
         """Number of positions of the chain."""
         return self.chain.outer * self.chain.inner
 
-    def reads(self, mem: Mem) -> list[tuple[Index, Index]]:
+    def reads(self, mem: Mem) -> list[tuple[Ids, Ids]]:
         """Addresses ``[positions, rows, ...]`` that are read from one memory, and ``[positions, rows]`` before which
         vector each is read.
         """
@@ -220,7 +221,7 @@ def words_written(chain: IntegerChain, config: NpuConfig, accumulators: int) -> 
     """Words that an integer chain writes, by region ``[vectors, words]``; of the matrix memory all that it writes a
     part of.
     """
-    steps, parts = chain.steps, list[tuple[RegionId, Index]]()
+    steps, parts = chain.steps, list[tuple[RegionId, Ids]]()
     if steps.update:
         parts.append(_integers(chain, Mem.NARROW, chain.operand))
         parts.append((RegionId.WIDE, chain.addresses(chain.operand) + accumulators & VECTOR_MASK))
@@ -235,18 +236,18 @@ def words_written(chain: IntegerChain, config: NpuConfig, accumulators: int) -> 
     return _joined(parts, chain.vectors)
 
 
-def both_words(first: Index) -> Index:
+def both_words(first: Ids) -> Ids:
     """The two words ``[..., 2]`` of wide integers."""
     return np.stack([first, first + 1], axis=-1)
 
 
-def _integers(chain: IntegerChain, mem: Mem, address: Address) -> tuple[RegionId, Index]:
+def _integers(chain: IntegerChain, mem: Mem, address: Address) -> tuple[RegionId, Ids]:
     """Words of vectors of narrow or wide integers."""
     first = chain.addresses(address)
     return (RegionId.NARROW, first) if mem is Mem.NARROW else (RegionId.WIDE, both_words(first))
 
 
-def _joined(parts: list[tuple[RegionId, Index]], vectors: int) -> Words:
+def _joined(parts: list[tuple[RegionId, Ids]], vectors: int) -> Words:
     """Words by region, all of a vector in a row."""
     return {
         region: np.concatenate([words.reshape(vectors, -1) for other, words in parts if other is region], axis=1)
@@ -286,7 +287,7 @@ def broken_chain_rules(chain: IntegerChain, config: NpuConfig, accumulators: int
     return broken + _written_twice(chain, config)
 
 
-def _overlap(reads: Index, writes: Index, depth: int, name: str) -> list[Broken]:
+def _overlap(reads: Ids, writes: Ids, depth: int, name: str) -> list[Broken]:
     """Words that a vector reads and another one writes."""
     vectors = len(reads)
     number = np.repeat(np.arange(vectors), writes.shape[1])

@@ -22,13 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.functions import Number
-from concord.functions.interval_bounds import Codes
 from concord.functions.intervals import Interval, constant, exact
 from concord.functions.tables import round_array_to_binary16, round_to_binary16
 from concord.golden import binary16
 from concord.spec.formats import Rounding
 from concord.spec.widths import largest
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 
 MAX_BITS = 16
 _LIMIT = float(1 << 20)  # beyond all codes and zero points
@@ -106,7 +105,7 @@ class TableTarget(ABC):
         """The number of a code; ``ValueError`` if there is no such code."""
 
     @abstractmethod
-    def ends(self, bounds: Interval) -> tuple[Codes, Codes]:
+    def ends(self, bounds: Interval) -> tuple[Ints, Ints]:
         """Codes between which those of all numbers in the bounds lie."""
 
     def check(self, codes: ArrayLike) -> NDArray[np.integer[Any]]:
@@ -144,7 +143,7 @@ class Binary16(TableTarget):
             raise ValueError(f"code must be a finite binary16 pattern, not {code:#06x}")
         return Fraction(float(binary16.decode(code)))
 
-    def ends(self, bounds: Interval) -> tuple[Codes, Codes]:
+    def ends(self, bounds: Interval) -> tuple[Ints, Ints]:
         return round_array_to_binary16(bounds.low), round_array_to_binary16(bounds.high)
 
     def check(self, codes: ArrayLike) -> NDArray[np.integer[Any]]:
@@ -206,7 +205,7 @@ class Scheme(TableTarget):
             return exact(np.asarray(steps.low * factor.low))  # no product has more than 53 bits
         return steps * factor
 
-    def ends(self, bounds: Interval) -> tuple[Codes, Codes]:
+    def ends(self, bounds: Interval) -> tuple[Ints, Ints]:
         factor = constant(self.step)
         if factor.low == factor.high and math.frexp(factor.low)[0] == 0.5:
             # A quotient by a power of two is exact, unless it is so small that it rounds to 0 anyway.
@@ -215,6 +214,6 @@ class Scheme(TableTarget):
         scaled = bounds / factor
         return self._codes(scaled.low), self._codes(scaled.high)
 
-    def _codes(self, steps: FloatArray) -> Codes:
+    def _codes(self, steps: FloatArray) -> Ints:
         rounded = round_floats(np.clip(steps, -_LIMIT, _LIMIT), self.rounding)
         return np.clip(rounded + self.zero, self.low, self.high).astype(np.int64)

@@ -6,9 +6,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concord.compiler.ir.cells import Cell
 from concord.compiler.ir.layout import Loops, Storage, Walk
 from concord.compiler.ir.table_specs import TableSpec
@@ -16,10 +13,7 @@ from concord.program import Span
 from concord.spec.config import NpuConfig
 from concord.spec.isa import FORMS, Op, PipelineStage
 from concord.spec.memmap import RegionId
-from concord.utils.arrays import FloatArray, Ids
-
-#: binary16 patterns.
-Patterns = NDArray[np.uint16]
+from concord.utils.arrays import Bits, FloatArray, Ids
 
 
 class Reduction(Enum):
@@ -60,7 +54,7 @@ class Operand:
     """
 
     storage: Storage | None = None
-    constant: FloatArray | Patterns | None = None
+    constant: FloatArray | Bits | None = None
     start: int = 0
     row: int = 0
     inner: int = 0

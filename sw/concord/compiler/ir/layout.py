@@ -14,9 +14,8 @@ from itertools import accumulate, count
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from concord.utils.arrays import Ids
+from concord.utils.arrays import Bools, FloatArray, Ids
 from concord.utils.matrices import LARGEST_SPREAD, check_size
 
 #: Element that is stored nowhere and is zero.
@@ -246,7 +245,7 @@ class Storages:
         return [self._by_number[int(number)] for number in numbers]
 
     @staticmethod
-    def within(ids: Ids, storage: Storage) -> npt.NDArray[np.bool_]:
+    def within(ids: Ids, storage: Storage) -> Bools:
         """Mask of the elements of a view that lie in a storage."""
         return np.asarray(ids // _SPACING == storage.base // _SPACING)
 
@@ -432,7 +431,7 @@ def _stacked(parts: list[Storage]) -> Iterator[_Arrangement]:
     yield size, [(start, part.row_stride, part.stride) for (start, _, _), part in places]
 
 
-def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
+def placed(values: FloatArray, walk: Walk) -> FloatArray:
     """Values of channels in the lanes of a walk; channels that are one element have one value."""
     result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
     there = walk.lanes != PAD
@@ -440,7 +439,7 @@ def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float6
     return result
 
 
-def spread(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
+def spread(values: FloatArray, walk: Walk) -> FloatArray:
     """Add up the last axis of ``values``, one entry per channel, by the elements of a position; the others are zero.
 
     :class:`concord.utils.matrices.MatrixTooLarge` if these are too many.
