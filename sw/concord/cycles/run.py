@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from concord.cycles.counts import Counts
 from concord.cycles.pipe import pipe_cycles
-from concord.cycles.serial import serial_cycles
+from concord.cycles.serial import serial_run_cycles
 from concord.cycles.windows import assumed_steps
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.trace import Trace, trace
@@ -41,7 +41,7 @@ def counts_of(
     """
     integers = [item for item in trace.integers if not isinstance(item, TensorStep)]
     if config.serial:
-        cycles, stalls = serial_cycles(trace, config), 0
+        cycles, stalls = serial_run_cycles(trace, config), 0
     else:
         cycles, stalls = pipe_cycles(trace, config, assumed_steps(trace) if steps is None else steps, grown)
     return Counts(

@@ -13,7 +13,7 @@ from concord.emulator import kernels
 from concord.emulator.fused import FusedPass
 from concord.emulator.lanes import Lanes, Memory
 from concord.golden import binary16, blocks
-from concord.operations.float32 import round_to_binary16
+from concord.operations.float32 import round_floats
 from concord.program import Quant
 from concord.program.access import depth
 from concord.spec.config import NpuConfig
@@ -111,7 +111,7 @@ class _Numbers:
         out = lanes.memory(self.mem)[at]
         if values.dtype == np.float32:
             _spread(values, out)
-            round_to_binary16(out, pool)
+            round_floats(out, pool)
         else:
             exact = pool.take("exact", out.shape, np.float64)
             _spread(values, exact)

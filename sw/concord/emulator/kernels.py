@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import binary16
 from concord.operations import OPERATIONS, ElementwiseOperation
-from concord.operations.float32 import EXPONENT, MAGNITUDE, NORMAL, SIGN, Pool, round_to_binary16
+from concord.operations.float32 import EXPONENT, MAGNITUDE, NORMAL, SIGN, Pool, round_floats
 from concord.program import Quant
 from concord.spec.formats import (
     BINARY16_MAX,
@@ -94,7 +94,7 @@ def round_sums(sums: FloatArray, out: Float32s, pool: Pool) -> int:
 def round_singles(sums: Float32s, pool: Pool) -> int:
     """Rounds exact sums that are float32 numbers to binary16, in place; an exact zero gives +0."""
     np.add(sums, 0.0, out=sums)
-    round_to_binary16(sums, pool)
+    round_floats(sums, pool)
     return _to_infinity(sums)
 
 

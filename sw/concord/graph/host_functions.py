@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from concord.graph.host_operations import Action, OperationBuilder
-from concord.utils.arrays import numbers
+from concord.utils.arrays import numbers_of
 
 #: The polynomial of :func:`_erfc`, from the highest power down: Chebyshev polynomials up to degree 25, multiplied out.
-_ERFC = numbers(
+_ERFC = numbers_of(
     """
     -3.75315827795962e-11 4.2514714447963895e-10 5.457157304704688e-10 -5.1739902140113095e-09
     -4.389284159986328e-09 3.8675334242222354e-08 2.4289762925488707e-08 -2.5866850716155884e-07

@@ -38,12 +38,12 @@ def load(device: Device, image: Image, console: Console, what: str = "load the i
 
 def run_batch(device: Device, batch: Mapping[str, Array], console: Console, what: str = "run") -> dict[str, Array]:
     """Run a batch; over a link with a bar that counts the samples."""
-    with counted(device, batch, console, what):
+    with sample_bar(device, batch, console, what):
         return dict(device.run(dict(batch)))
 
 
 @contextmanager
-def counted(device: Device, batch: Mapping[str, Array], console: Console, what: str = "run") -> Iterator[None]:
+def sample_bar(device: Device, batch: Mapping[str, Array], console: Console, what: str = "run") -> Iterator[None]:
     """A bar that counts the samples of a batch while it runs, over a link."""
     if not isinstance(device, LinkedDevice):
         yield

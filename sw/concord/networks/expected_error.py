@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.calibration.calibration import Inputs
-from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError, percent
+from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError, error_percent
 from concord.compiler.lowering.input_assumptions import nearly_equal
 from concord.compiler.model import Compiled
 from concord.graph import execute
@@ -113,7 +113,8 @@ def _nearly_equal(graph: Graph, compiled: Compiled, samples: Mapping[str, FloatA
         return []
     shapes = {graph.sample_shape(name) for name in floats if near[name] is not samples[name]}
     names = ", ".join(name for name in floats if graph.sample_shape(name) in shapes)
-    what = f"expected error of the result: {percent(error)} if they differ by a 32nd of what they do in the samples"
+    share = error_percent(error)
+    what = f"expected error of the result: {share} if they differ by a 32nd of what they do in the samples"
     return [f"inputs {names} that are nearly equal: {what}; what helps: samples of such inputs, or {_WIDER}"]
 
 

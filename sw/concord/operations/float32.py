@@ -45,7 +45,7 @@ class Pool:
         return view
 
 
-def round_to_binary16(x: Float32s, pool: Pool) -> None:
+def round_floats(x: Float32s, pool: Pool) -> None:
     """Round float32 to binary16 in place, nearest even; overflow leaves more than 65504."""
     raw = x.view(np.int32)
     unit = pool.take("round unit", x.shape)
@@ -75,19 +75,19 @@ def from_keys(keys: NDArray[np.int32], out: Float32s) -> None:
 def mul(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """``x * y``."""
     np.multiply(x, y, out=out)
-    round_to_binary16(out, pool)
+    round_floats(out, pool)
 
 
 def add(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """``x + y``."""
     np.add(x, y, out=out)
-    round_to_binary16(out, pool)
+    round_floats(out, pool)
 
 
 def sub(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """``x - y``."""
     np.subtract(x, y, out=out)
-    round_to_binary16(out, pool)
+    round_floats(out, pool)
 
 
 def rsub(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:

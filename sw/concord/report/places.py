@@ -129,7 +129,7 @@ def work(compiled: Compiled, layer: AnyLayer, counts: Counts, cycles: int) -> Wo
     batch = compiled.package.arrangement.batch
     macs = sum(_macs(compiled, layer, node) for node in covered(compiled, layer))
     dense, depthwise, vectors = (counts[reg] for reg in (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS))
-    least = least_cycles(compiled.image.config, dense, depthwise, vectors)
+    least = cycles_of_steps(compiled.image.config, dense, depthwise, vectors)
     return Work(macs * batch, dense, depthwise, vectors, least, cycles)
 
 
@@ -147,7 +147,7 @@ def _macs(compiled: Compiled, layer: AnyLayer, node: Node) -> int:
     return macs * len(np.unique(lanes[lanes != PAD])) // len(lanes)
 
 
-def least_cycles(config: NpuConfig, dense_steps: int, depthwise_steps: int, vectors: int) -> int:
+def cycles_of_steps(config: NpuConfig, dense_steps: int, depthwise_steps: int, vectors: int) -> int:
     """Fewest cycles: the tile engines make a step per cycle, and vectors leave the pipe one after the other.
 
     In an element-serial configuration a step takes as many cycles as its multiply-accumulates need, and nothing

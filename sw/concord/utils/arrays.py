@@ -24,6 +24,6 @@ Bits = NDArray[np.uint16]
 Bytes = NDArray[np.uint8]
 
 
-def numbers(text: str) -> tuple[float, ...]:
+def numbers_of(text: str) -> tuple[float, ...]:
     """Numbers of a text, which blanks and line ends part."""
     return tuple(map(float, text.split()))

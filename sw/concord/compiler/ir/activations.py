@@ -117,7 +117,7 @@ def fixed_entries(spec: TableSpec) -> int | None:
             return None
 
 
-def codes_of(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int, int]:
+def codes_of_table(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int, int]:
     """Least code, greatest code and scale of a table that may have so many entries."""
     functions, domain = spec
     match domain:
@@ -157,7 +157,7 @@ def activation_table(spec: TableSpec, config: NpuConfig, entries: int) -> Table:
         patterns = tuple(binary16.encode(np.array(domain.entries, dtype=np.float64)).tolist())
         return Table(functions[0][0], domain.low, domain.high, 0, patterns, (True, True))
     operators = [(name, dict(parameters)) for name, parameters in functions]
-    table = transfer_table(TableIndex(*codes_of(spec, config, entries)), operators, Binary16()).npu_table()
+    table = transfer_table(TableIndex(*codes_of_table(spec, config, entries)), operators, Binary16()).npu_table()
     stored = list(table.entries)
     constant_ends = table.constant_ends
     match domain:
