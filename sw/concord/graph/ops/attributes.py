@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
 import numpy as np
 
@@ -58,12 +58,16 @@ class Attribute:
     beside: str = ""
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class NoAttributes:
-    """The attributes of an operator that has none; records of the others are subclasses.
+    """The attributes of an operator that has none; records of the others are subclasses, and dataclasses as this one.
 
     A field is annotated with its type and an :class:`Attribute`. An attribute that a node may leave out has a default.
     """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 Record = TypeVar("Record", bound=NoAttributes)
