@@ -100,7 +100,7 @@ def planned(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         own: dict[str, Any] = {"config": config_file, "link_name": link_name, "short_chains": short_chains}
-        command(Plan(board_name, preset_name, image, build, CONSOLE, **own), **others)
+        command(Plan.of(board_name, preset_name, image, build, CONSOLE, **own), **others)
 
     for option in (link_option, build_option, image_option, config_option, preset_option, board_option):
         with_plan = option(with_plan)
@@ -279,7 +279,7 @@ def record(board_name: str, preset_name: str | None, build: Path, link_name: str
     They are in sw/concord/spec/builds.toml; tables of the pages and clocks that rates are given for follow from them.
     The bitstream goes to sw/concord/bitstreams, where `concord flash` finds it.
     """
-    plan = Plan(board_name, preset_name, None, build, CONSOLE, link_name=link_name)
+    plan = Plan.of(board_name, preset_name, None, build, CONSOLE, link_name=link_name)
     try:
         made = record_of(plan.flow.folder, plan.flow.family, plan.flow.placement.short_chains)
     except ValueError as error:

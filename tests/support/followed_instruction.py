@@ -68,7 +68,8 @@ def emulator(folder):
         result = Emulator(memories, compiled=compiled).run_batch({2: every}, [Span(RegionId.WIDE, 16, 4)])
         assert np.array_equal(result.outputs[0], expected(every))
     image = image_of_memories(WORDS, memories)
-    bounds = Bounds(image, {port.name: (-3.0, 2.0) for port in image.inputs})
+    bounds = Bounds(image)
+    bounds.run({port.name: (-3.0, 2.0) for port in image.inputs})
     low, high = bounds._store.ends[Mem.WIDE]
     assert (low[16:20].min(), high[16:20].max()) == (0.0, 3.0)
 

@@ -146,7 +146,7 @@ def _of_chain(chain, config):
     for who, address in addresses:
         yield from (("address step", who, axis, _sign(getattr(address, axis))) for axis in ("row", "inner", "outer")
                     if getattr(chain, {"row": "rows"}.get(axis, axis)) > 1)  # fmt: skip
-    if Access(chain, config)._writers() is not None:
+    if Access.of(chain, config)._writers() is not None:
         yield "order", "reads what it writes"
     if chain.reduce is not None:
         yield from _of_window(chain)

@@ -7,7 +7,6 @@ from typing import Any
 from amaranth import *
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig
 from concord.spec.formats import (
     BINARY16_PRECISION,
     SCALE_FACTOR_BITS,
@@ -18,7 +17,7 @@ from concord.spec.formats import (
 from concord_rtl.arith.binary16_fields import FRACTION, MAGNITUDE, round_up
 from concord_rtl.cells.dsp import Multiplier
 from concord_rtl.parts.bits import leading_zeros
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.stages import delay, register
 
 #: Bits of the lower part of an accumulator, which one multiplier takes; another one takes the rest.
@@ -31,7 +30,7 @@ KEPT_BITS = SCALE_FRACTION_BITS + BINARY16_PRECISION + 1
 BIAS = (1 << MAGNITUDE - FRACTION - 1) - 1 + BINARY16_PRECISION - 1
 
 
-class AccScale(Component):
+class AccScale(NpuUnit):
     """An accumulator times a factor, moved down, plus a fraction, as a whole number in binary16: ``vv_scale``.
 
     Does not stall. One value per cycle, ``LATENCY`` cycles later; rounds to nearest even, limits to -2047 .. 2047 and
@@ -51,10 +50,6 @@ class AccScale(Component):
     o = Output(16, "Result.")
 
     LATENCY, FRACTION_DELAY = timing.ACC_SCALE, timing.SCALE_FRACTION
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -36,9 +36,6 @@ class Binary16Add(Component):
 
     LATENCY = timing.BINARY16_ADD
 
-    def __init__(self):
-        super().__init__()
-
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         less = Signal()

@@ -155,8 +155,14 @@ class ElementSerialPipe(PipePorts):
     def _connect(self, m, parts):
         """Connects the inputs of the units that do not depend on the state."""
         chain, book, loops, taps, dot, unit, end = (
-            self.chains.p, parts.book, parts.loops, parts.taps, parts.dot, parts.unit, parts.end,
-        )  # fmt: skip
+            self.chains.p,
+            parts.book,
+            parts.loops,
+            parts.taps,
+            parts.dot,
+            parts.unit,
+            parts.end,
+        )
         wiring.connect(m, wiring.flipped(self.enter), book.enter)
         wiring.connect(m, wiring.flipped(self.tables), unit.tables)
         member = Signal.like(parts.element)

@@ -66,7 +66,7 @@ def cells_of(counts: Mapping[str, int], family: Family) -> dict[str, int]:
 
 def synthesized(config: NpuConfig, board_name: str, build: Path, console: Console) -> Plan:
     """The whole design of a configuration on a board, after synthesis; its cells are in ``synthesis.json``."""
-    plan = Plan(board_name, None, None, build / "area", console, config=config)
+    plan = Plan.of(board_name, None, None, build / "area", console, config=config)
     plan.choose(BOARD_SPECS[board_name].clock_hz / MHZ, None)
     console.print(f"{board_name}, {config.name} -> {plan.flow.folder}")
     plan.synthesize()

@@ -189,10 +189,17 @@ def classes(paths: list[RegisterPath], levels: int = CLASSES) -> list[dict[str, 
             groups[unit_of(path.start), unit_of(path.end)].append(path)
     ordered = sorted(groups.items(), key=lambda group: -group[1][0].ns)[:levels]
     return [
-        {"from": start, "to": end, "registers": len(group), "ns": round(group[0].ns, 2),
-         "logic_ns": round(group[0].logic, 2), "start": group[0].start, "end": group[0].end}
+        {
+            "from": start,
+            "to": end,
+            "registers": len(group),
+            "ns": round(group[0].ns, 2),
+            "logic_ns": round(group[0].logic, 2),
+            "start": group[0].start,
+            "end": group[0].end,
+        }
         for (start, end), group in ordered
-    ]  # fmt: skip
+    ]
 
 
 def not_counted(delays: Delays, family: Family) -> list[dict[str, Any]]:

@@ -15,13 +15,13 @@ from concord.spec.blocks import blocks_of, shortage
 from concord.spec.boards import BOARD_SPECS, preset_of
 from concord.spec.config import NpuConfig
 from concord.spec.config_file import read_config
-from concord.spec.links import LINKS, LinkKind, uart
+from concord.spec.links import LINKS, LinkKind, LinkSpec, uart
 from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, REMOVED, preset
 from concord.spec.stored import remedy
 from concord.utils.cache import digest, source_digest
-from concord_boards.board import Placement
+from concord_boards.board import Board, Placement
 from concord_rtl.core.implementation import Contents
 from concord_rtl.core.top import NpuTop
 from concord_rtl.families import family_named
@@ -110,31 +110,36 @@ class Filled:
     lost: list[str]
 
 
+@dataclass
 class Plan:
-    """Plan of what a command builds, from its options.
+    """Plan of what a command builds.
 
     Parameters
     ----------
-    board_name, preset_name, image, build
-        As the options of the commands.
-    console : Console
-        Where progress is shown.
-    config : NpuConfig, Path or None
-        A configuration of its own, or the file that it is in, instead of a preset or that of the image.
-    link_name : str or None
-        Name of a link of the board; its first one without.
-    short_chains : bool
-        Whether carry chains have the fewest cells, whatever the board says of a preset.
-
-    Raises
-    ------
-    click.ClickException
-        If the image or the configuration cannot be used, the board has no such link, or its family no chains that can
-        be shortened.
+    board : Board
+    config : NpuConfig
+    link : LinkSpec
+    flow : Flow
+        The steps, in a folder of their own.
+    contents : Contents
+        Those of the image in the memories.
+    fixed : dict
+        Those that are part of the design, by memory.
+    image : Path or None
+        Where contents come from.
     """
 
-    def __init__(
-        self,
+    board: Board
+    config: NpuConfig
+    link: LinkSpec
+    flow: Flow
+    contents: Contents
+    fixed: dict[str, list[int]]
+    image: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
         board_name: str,
         preset_name: str | None,
         image: Path | None,
@@ -144,56 +149,50 @@ class Plan:
         config: NpuConfig | Path | None = None,
         link_name: str | None = None,
         short_chains: bool = False,
-    ):
-        self.board = concord_boards.board_named(board_name)
-        self.image = image
+    ) -> Plan:
+        """Plan from the options of a command.
+
+        Parameters
+        ----------
+        board_name, preset_name, image, build
+            As the options of the commands.
+        console : Console
+            Where progress is shown.
+        config : NpuConfig, Path or None
+            A configuration of its own, or the file that it is in, instead of a preset or that of the image.
+        link_name : str or None
+            Name of a link of the board; its first one without.
+        short_chains : bool
+            Whether carry chains have the fewest cells, whatever the board says of a preset.
+
+        Raises
+        ------
+        click.ClickException
+            If the image or the configuration cannot be used, the board has no such link, or its family no chains that
+            can be shortened.
+        """
+        board = concord_boards.board_named(board_name)
         if not isinstance(config, NpuConfig):
-            config = configuration(self.board, preset_name, image, config)
-        self.config = config
-        if image is not None and (advice := remedy(self.config, image)):
+            config = configuration(board, preset_name, image, config)
+        if image is not None and (advice := remedy(config, image)):
             console.print(f"{image}: {advice}", markup=False, highlight=False)
-        spec = BOARD_SPECS[self.board.name]
+        spec = BOARD_SPECS[board.name]
         try:
-            self.link = spec.link(link_name)
+            link = spec.link(link_name)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
         parts = [
-            self.board.name,
-            *([] if self.config.name == self.board.preset else [self.config.name]),
-            *([] if self.link == spec.link() else [self.link.name]),
+            board.name,
+            *([] if config.name == board.preset else [config.name]),
+            *([] if link == spec.link() else [link.name]),
         ]
         folder = build / "-".join(parts)
-        self.flow = Flow(self.board, folder, console, self._placement(short_chains), self._smaller())
+        flow = Flow(board, folder, console, _placement(board, config, short_chains), _smaller(board, config, link))
         try:
-            self.contents: Contents = memories.load(image, self.config, folder / "image")
+            contents = memories.load(image, config, folder / "image")
         except (ValueError, OSError) as error:
             raise click.ClickException(str(error)) from error
-        self.fixed = memories.fixed(self.config, self.flow.family, self.contents)
-
-    def _placement(self, short_chains: bool) -> Placement:
-        """Settings of place and route, with the shortest carry chains if wanted."""
-        placement = self.board.placements.get(preset_of(self.config.name), Placement())
-        if not short_chains:
-            return placement
-        family = family_named(self.board.family)
-        if family.carry_chains is None:
-            raise click.ClickException(f"--short-chains must be left out for {self.board.name}: {family.name} has none")
-        return replace(placement, short_chains=True, fold_carries=True)
-
-    def _smaller(self) -> str:
-        """Options for smaller designs: other links than USB, presets, and parameters of a configuration."""
-        links = BOARD_SPECS[self.board.name].links if self.link.kind is LinkKind.USB else ()
-        multipliers = blocks_of(self.config).multipliers
-        options = [f"--link {link.name}" for link in links if link.kind is not LinkKind.USB]
-        options += [
-            f"--preset {name}"
-            for name, other in PRESETS.items()
-            if other.serial == self.config.serial
-            and blocks_of(other).multipliers < multipliers
-            and not shortage(other, self.board.name)
-        ]
-        least = "mfu_lanes" if self.config.mfu_lanes > 1 else "lanes"
-        return ", ".join([*options, f"a --config with fewer {least}"])
+        return cls(board, config, link, flow, contents, memories.fixed(config, flow.family, contents), image)
 
     def choose(self, clock_mhz: float | None, baud: int | None) -> None:
         """Choose clock and bit rate; ``click.ClickException`` if the board cannot make them.
@@ -249,3 +248,30 @@ class Plan:
 
     def _marked(self) -> Contents:
         return memories.marked(self.config, self.flow.family, self.contents)
+
+
+def _placement(board: Board, config: NpuConfig, short_chains: bool) -> Placement:
+    """Settings of place and route, with the shortest carry chains if wanted."""
+    placement = board.placements.get(preset_of(config.name), Placement())
+    if not short_chains:
+        return placement
+    family = family_named(board.family)
+    if family.carry_chains is None:
+        raise click.ClickException(f"--short-chains must be left out for {board.name}: {family.name} has none")
+    return replace(placement, short_chains=True, fold_carries=True)
+
+
+def _smaller(board: Board, config: NpuConfig, link: LinkSpec) -> str:
+    """Options for smaller designs: other links than USB, presets, and parameters of a configuration."""
+    links = BOARD_SPECS[board.name].links if link.kind is LinkKind.USB else ()
+    multipliers = blocks_of(config).multipliers
+    options = [f"--link {other.name}" for other in links if other.kind is not LinkKind.USB]
+    options += [
+        f"--preset {name}"
+        for name, other in PRESETS.items()
+        if other.serial == config.serial
+        and blocks_of(other).multipliers < multipliers
+        and not shortage(other, board.name)
+    ]
+    least = "mfu_lanes" if config.mfu_lanes > 1 else "lanes"
+    return ", ".join([*options, f"a --config with fewer {least}"])

@@ -7,13 +7,12 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import wiring
 
-from concord.spec.config import NpuConfig
 from concord_rtl.core.top import NpuTop
 from concord_rtl.link.spi_slave import SpiSlave
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 
 
-class SpiNpu(Component):
+class SpiNpu(NpuUnit):
     """The NPU and its slave.
 
     Parameters
@@ -26,10 +25,6 @@ class SpiNpu(Component):
     copi = Input(1, "Likewise.")
     cipo = Output(1, "Likewise.")
     dropped = Output(1, "Likewise.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -7,13 +7,12 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import wiring
 
-from concord.spec.config import NpuConfig
 from concord_rtl.core.top import NpuTop
 from concord_rtl.link.usb_port import UsbPort
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 
 
-class UsbNpu(Component):
+class UsbNpu(NpuUnit):
     """The NPU and its USB port. The domains ``sync``, ``usb`` and ``usb_io`` come from outside.
 
     Parameters
@@ -27,10 +26,6 @@ class UsbNpu(Component):
     d_n_o = Output(1, "What D- is driven to.")
     oe = Output(1, "Both pins are driven.")
     pullup = Output(1, "The resistor at D+ that says that there is a device.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

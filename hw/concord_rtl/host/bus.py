@@ -4,7 +4,7 @@ from amaranth.lib import data
 
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.memmap import RegionId, regions
-from concord_rtl.parts.component import Input, Interface, Output
+from concord_rtl.parts.component import Input, NpuInterface, Output
 from concord_rtl.parts.shapes import stream_of
 
 ADDR_BITS = 24
@@ -22,7 +22,7 @@ def request_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class HostBus(Interface):
+class HostBus(NpuInterface):
     """Word accesses of the host, seen from the message processor.
 
     Parameters
@@ -38,7 +38,3 @@ class HostBus(Interface):
         lambda self: stream_of(word_bits(self.config)),
         "The word read, one per read request, in order. Writes have no response.",
     )
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()

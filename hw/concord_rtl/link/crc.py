@@ -38,9 +38,6 @@ class Crc32(Component):
     crc = Output(_BITS, "Checksum of the bytes so far, to be sent low byte first.")
     match = Output(1, "The last four bytes are the checksum of those before.")
 
-    def __init__(self):
-        super().__init__()
-
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         state = Signal(_BITS, init=-1)

@@ -27,9 +27,6 @@ class Deframer(Component):
     i = Input(stream_of(8), "Bytes as they come from the line.")
     o = Output(stream_of(CHUNK), "The bytes of each frame, and after each frame one chunk with ``end`` set.")
 
-    def __init__(self):
-        super().__init__()
-
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         escaped = Signal()

@@ -26,9 +26,6 @@ class Framer(Component):
     i = Input(stream_of(PIECE), "Bytes of frames, none of them empty.")
     o = Output(stream_of(8), "Bytes for the line.")
 
-    def __init__(self):
-        super().__init__()
-
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         escaped = Signal()

@@ -46,10 +46,11 @@ class LaneMemory(Component):
         for lane in range(lanes):
             beside = lane < exp_bits
             words = [
-                word >> lane * size & (1 << size) - 1 | (word >> lanes * size + lane & 1) << size if beside
+                word >> lane * size & (1 << size) - 1 | (word >> lanes * size + lane & 1) << size
+                if beside
                 else word >> lane * size & (1 << size) - 1
                 for word in self.init
-            ]  # fmt: skip
+            ]
             m.submodules[f"lane{lane}"] = memory = VectorMemory(size + beside, self.config.matrix_depth, words)
             mantissa = self.w_data[lane * size :][:size]
             m.d.comb += [

@@ -6,7 +6,7 @@ from amaranth import signed
 from amaranth.lib import data
 
 from concord.spec.config import NpuConfig
-from concord_rtl.parts.component import Input, Interface, Output
+from concord_rtl.parts.component import Input, Interface, NpuInterface, Output
 
 
 class RowAccess(Interface):
@@ -35,7 +35,7 @@ class RowAccess(Interface):
         super().__init__()
 
 
-class RowPort(Interface):
+class RowPort(NpuInterface):
     """Rows of tiles for the matrix memory, seen from where they come from: P mantissas at a time.
 
     Parameters
@@ -51,7 +51,3 @@ class RowPort(Interface):
         "The latest mantissas: those of the last L/P cycles.",
     )
     exp = Output(lambda self: self.config.wgt_exp_width, "Exponent of the row minus ``wgt_exp_min``.")
-
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
-        super().__init__()

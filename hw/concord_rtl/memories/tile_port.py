@@ -5,11 +5,10 @@ from __future__ import annotations
 from amaranth import signed
 from amaranth.lib import data
 
-from concord.spec.config import NpuConfig
-from concord_rtl.parts.component import Interface, Output
+from concord_rtl.parts.component import NpuInterface, Output
 
 
-class TilePort(Interface):
+class TilePort(NpuInterface):
     """Writes of a word of a row, or of one lane of a word in all rows, seen from where they come from.
 
     Parameters
@@ -27,7 +26,3 @@ class TilePort(Interface):
     lane_data = Output(
         lambda self: data.ArrayLayout(signed(self.config.wgt_mant), self.config.rows), "Mantissas of the lane, by row."
     )
-
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
-        super().__init__()

@@ -119,25 +119,17 @@ class Lowering:
     Parameters
     ----------
     netlist : Netlist
-    rules : dict
-        What to do with each kind of cell.
     passing : dict
         Kinds that clocks pass through, and how; by kind and output.
     constants : dict
         Nets that have one value for good, beside those the netlist calls constants.
     clock_port : str
         Port of the oscillator.
-
-    Raises
-    ------
-    NetlistError
-        If something in the netlist is not simulated; the message names cell and reason.
     """
 
     def __init__(
         self,
         netlist: Netlist,
-        rules: Mapping[str, Rule],
         passing: Mapping[tuple[str, str], Passing],
         constants: dict[Bit, int],
         clock_port: str,
@@ -151,10 +143,24 @@ class Lowering:
         self._drivers = {
             bit: (cell, port) for cell in netlist.cells.values() for port in cell.outputs for bit in cell.pins[port]
         }
-        for direction, bits in netlist.ports.values():
+
+    def lower(self, rules: Mapping[str, Rule]) -> None:
+        """Make the circuit.
+
+        Parameters
+        ----------
+        rules : dict
+            What to do with each kind of cell.
+
+        Raises
+        ------
+        NetlistError
+            If something in the netlist is not simulated; the message names cell and reason.
+        """
+        for direction, bits in self.netlist.ports.values():
             if direction == "input" and bits[0] != self._clock_net:
                 self.circuit.source(self.net(bits[0]))
-        for cell in netlist.cells.values():
+        for cell in self.netlist.cells.values():
             if cell.kind not in rules:
                 raise NetlistError(f"{cell.name}: cells of kind {cell.kind} are not simulated")
             part = CellLowering(self, cell)

@@ -128,3 +128,17 @@ class NpuUnit(Component):
     def __init__(self, config: NpuConfig):
         self.config = config
         super().__init__()
+
+
+class NpuInterface(Interface):
+    """An interface that the configuration of the NPU determines.
+
+    Parameters
+    ----------
+    config : NpuConfig
+        The configuration.
+    """
+
+    def __init__(self, config: NpuConfig):
+        self.config = config
+        super().__init__()

@@ -3,7 +3,7 @@
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
-from concord_rtl.parts.component import Component, Input, Interface, Output
+from concord_rtl.parts.component import Component, Input, Interface, NpuInterface, Output
 from concord_rtl.parts.memory_ports import ReadPort, WritePort
 from concord_rtl.parts.shapes import stream_of
 from concord_rtl.pipe.layouts import chain_layout, program_addr_bits
@@ -39,7 +39,7 @@ class RunPort(Interface):
     trap_pc = Input(16, "Where the last run trapped.")
 
 
-class RetirePort(Interface):
+class RetirePort(NpuInterface):
     """Vectors that leave the pipe, seen from there.
 
     Parameters
@@ -50,10 +50,6 @@ class RetirePort(Interface):
     valid = Output(1, "A vector has been written.")
     pc = Output(lambda self: program_addr_bits(self.config), "Address of its chain.")
     flags = Output(len(Flag), "Its sticky flags.")
-
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
-        super().__init__()
 
 
 class EventPort(Interface):

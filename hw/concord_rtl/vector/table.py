@@ -14,7 +14,7 @@ from concord_rtl.arith.binary16_fields import MAGNITUDE, exponent, is_nan, is_sp
 from concord_rtl.memories.column_memory import ColumnMemory
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.bits import below
-from concord_rtl.parts.component import Component, Input, Interface, Output
+from concord_rtl.parts.component import Component, Input, NpuInterface, Output
 from concord_rtl.parts.control import SLOT_BITS
 from concord_rtl.parts.memory_ports import WritePort
 from concord_rtl.parts.shapes import shape_of
@@ -30,7 +30,7 @@ SHIFT_BITS = 6
 UNIT_BIAS = 25
 
 
-class TableAccess(Interface):
+class TableAccess(NpuInterface):
     """Accesses of the host to tables, seen from the host.
 
     Parameters
@@ -46,10 +46,6 @@ class TableAccess(Interface):
     sel = Output(1, "The host reads: the address of the host is used.")
     addr = Output(lambda self: self.config.table_addr_bits, "Address.")
     data = Input(BINARY16_WIDTH, "Its entry, ``TableBank.HOST_LATENCY`` cycles later.")
-
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
-        super().__init__()
 
 
 class TableBank(Component):

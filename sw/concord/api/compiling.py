@@ -33,13 +33,12 @@ from concord.pipeline.manager import unobserved
 from concord.program.allocator import CapacityError
 from concord.spec.compile_options import CompileOptions, MantissaWidths
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import Ints
 from concord.utils.attempts import Show, show_nothing
 from concord.utils.parallel import Engine
 
 #: Shows what goes on for as long as it lasts; what it gives shows how far that has got.
 Status = Callable[[str], AbstractContextManager[Show]]
-#: Labels, one class per sample.
-Labels = npt.NDArray[np.int64]
 
 
 @contextmanager
@@ -130,7 +129,7 @@ class CompileRequest:
     graph: Graph
     options: CompileOptions
     samples: Mapping[str, npt.ArrayLike] | None = None
-    labels: Labels | None = None
+    labels: Ints | None = None
     trained: Trained | None = None
     reference: Reference | None = None
     engine: Engine | None = None
@@ -282,9 +281,15 @@ def _with_formats(request: CompileRequest, graph: Graph, config: NpuConfig, samp
     if not widths.auto:
         with status("choosing formats") as show:
             evidence = choose_formats(
-                graph, config, samples,
-                mantissas=widths.layers, batch=batch, engine=engine, quick=options.quick, show=show,
-            )  # fmt: skip
+                graph,
+                config,
+                samples,
+                mantissas=widths.layers,
+                batch=batch,
+                engine=engine,
+                quick=options.quick,
+                show=show,
+            )
         return Compilation(graph, evidence.chosen.compiled, formats=evidence)
     limits = budget_of(options.budget, graph, labels is not None)
     first = {name: np.asarray(values)[:MOST] for name, values in samples.items()}

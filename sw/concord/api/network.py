@@ -30,6 +30,7 @@ from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.blocks import shortages
 from concord.spec.config import NpuConfig
 from concord.spec.stored import MODEL
+from concord.utils.arrays import Array
 
 
 class FlagWarning(UserWarning):
@@ -215,7 +216,7 @@ class Network:
         on: str | Device = "emulator",
         *,
         strict: bool = False,
-    ) -> dict[str, npt.NDArray[Any]]:
+    ) -> dict[str, Array]:
         """Results of a batch, the part of the host included, with the element types of the model.
 
         Parameters
@@ -248,7 +249,7 @@ class Network:
 
     def _run(
         self, inputs: Mapping[str, npt.ArrayLike] | npt.ArrayLike, on: str | Device, strict: bool
-    ) -> dict[str, npt.NDArray[Any]]:
+    ) -> dict[str, Array]:
         """Body of :meth:`run`; a warning is about the line that called the method which calls this one."""
         named = inputs if isinstance(inputs, Mapping) else inputs_of(list(self.inputs), inputs)
         flags = self.package.input_flags(named)

@@ -19,7 +19,7 @@ from concord.cli.json_output import json_option, npu_facts, port_facts, program_
 from concord.cli.options import compile_options
 from concord.cli.type_table import type_table
 from concord.compiler.emission.package import Package
-from concord.compiler.ir.expected_error import LayerError, percent
+from concord.compiler.ir.expected_error import LayerError, error_percent
 from concord.compiler.memory.dataflow import elements
 from concord.display.tables import text_table
 from concord.display.terminal import counted, printable
@@ -180,7 +180,7 @@ def _layers(image: Image, errors: Sequence[LayerError]) -> Table:
         ("#", "layer", "nodes", "weights", "output", *(known if errors else ())),
         right=("#", *known),
     )
-    texts_of = {error.layer: (percent(error.relative), percent(error.own)) for error in errors}
+    texts_of = {error.layer: (error_percent(error.relative), error_percent(error.own)) for error in errors}
     for index, layer in enumerate(image.metadata["layers"]):
         texts = texts_of.get(layer["name"], ("", "")) if errors else ()
         table.add_row(str(index), layer["name"], layer["nodes"], layer.get("weights", ""), layer["output"], *texts)

@@ -30,7 +30,7 @@ from concord.cli.options import CodesOptions, check_exact, compile_options, roun
 from concord.cli.workers import SharingOptions, several, workers_options
 from concord.host import Device, LinkedDevice
 from concord.host.measured import LinkComparison, compared_run
-from concord.host.progress import counted, run_batch
+from concord.host.progress import run_batch, sample_bar
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
 from concord.integer.folder import is_integer_folder
@@ -197,7 +197,7 @@ def _run(device: Device, batch: Mapping[str, Any], samples: int) -> tuple[dict[s
     console = TerminalConsole(stderr=True)
     if not isinstance(device, LinkedDevice):
         return run_batch(device, batch, console), None
-    with counted(device, batch, console):
+    with sample_bar(device, batch, console):
         results, comparison = compared_run(device, batch, samples)
     return dict(results), comparison
 

@@ -14,20 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concord.cycles.launch import Launch
 from concord.cycles.operands import Operands
 from concord.cycles.sources import Sources
 from concord.cycles.times import Times
 from concord.program.trace import Trace
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import Ints
 
 
-def pipe_cycles(
-    trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]], grown: Sequence[bool] = ()
-) -> tuple[int, int]:
+def pipe_cycles(trace: Trace, config: NpuConfig, steps: Sequence[Ints], grown: Sequence[bool] = ()) -> tuple[int, int]:
     """Cycles of a run that executes this trace, and those in which a read waits for a write.
 
     ``steps``: for every sliding product the steps of its windows. ``grown``: for every update of an integer chain

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concord.cycles.counts import Counts
 from concord.cycles.pipe import pipe_cycles
-from concord.cycles.serial import serial_cycles
+from concord.cycles.serial import serial_run_cycles
 from concord.cycles.windows import assumed_steps
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.trace import Trace, trace
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import Ints
 
 
-def count(
-    words: Sequence[int], config: NpuConfig, pc: int = 0, steps: Sequence[NDArray[np.int64]] | None = None
-) -> Counts:
+def count(words: Sequence[int], config: NpuConfig, pc: int = 0, steps: Sequence[Ints] | None = None) -> Counts:
     """Counters after one run of a program.
 
     Parameters
@@ -37,7 +33,7 @@ def count(
 
 
 def counts_of(
-    trace: Trace, config: NpuConfig, steps: Sequence[NDArray[np.int64]] | None = None, grown: Sequence[bool] = ()
+    trace: Trace, config: NpuConfig, steps: Sequence[Ints] | None = None, grown: Sequence[bool] = ()
 ) -> Counts:
     """Counters after a run that executes this trace, as :func:`count` gives them.
 
@@ -45,7 +41,7 @@ def counts_of(
     """
     integers = [item for item in trace.integers if not isinstance(item, TensorStep)]
     if config.serial:
-        cycles, stalls = serial_cycles(trace, config), 0
+        cycles, stalls = serial_run_cycles(trace, config), 0
     else:
         cycles, stalls = pipe_cycles(trace, config, assumed_steps(trace) if steps is None else steps, grown)
     return Counts(

@@ -15,7 +15,7 @@ _STAGES = sum(stage.name[:-1] in ("MUL", "ADD", "ACT") for stage in PipelineStag
 _BEFORE_SOURCE, _STORE, _RETIRE, _TAKE = 2, 1, 1, 1
 
 
-def serial_cycles(run: Trace, config: NpuConfig) -> int:
+def serial_run_cycles(run: Trace, config: NpuConfig) -> int:
     """Cycles of a run that executes this trace."""
     now, chains = 0, iter(run.chains)
     for event in run.events:

@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.cycles.gate import Gate
 from concord.cycles.integers import integer_cycles
@@ -18,8 +17,7 @@ from concord.program.integers import IntegerChain
 from concord.program.trace import Trace
 from concord.spec import timing
 from concord.spec.isa import Mem, Op
-
-Addresses = NDArray[np.int64]
+from concord.utils.arrays import Ids
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,10 @@ class Reads:
     """
 
     chain: Chain
-    addresses: Addresses
+    addresses: Ids
     repeat: int
-    writes: Addresses | None
-    steps: Addresses | None
+    writes: Ids | None
+    steps: Ids | None
 
 
 class Sources:
@@ -69,7 +67,7 @@ class Sources:
         Source reads so far.
     """
 
-    def __init__(self, trace: Trace, times: Times, steps: Sequence[Addresses], grown: Sequence[bool] = ()):
+    def __init__(self, trace: Trace, times: Times, steps: Sequence[Ids], grown: Sequence[bool] = ()):
         self.trace, self.times, self._window_steps, self._grown = trace, times, iter(steps), iter(grown)
         self.end = self.steps = 0
         self._gate = Gate(times.stalls)
@@ -153,7 +151,7 @@ class Sources:
             self._last_tile = max(self._last_tile, int(chain.written_rows(config).max()) // config.rows)
         return written
 
-    def _send(self, chain: Chain, n: int, operands: list[tuple[int, Addresses]]) -> None:
+    def _send(self, chain: Chain, n: int, operands: list[tuple[int, Ids]]) -> None:
         """Puts the requests and the token of the vector that was issued into the queues of the other units."""
         times, row = self.times, n % chain.rows
         product = chain.reduce is Op.MV_MUL
@@ -195,7 +193,7 @@ class Sources:
         steps = next(self._window_steps).reshape(-1) if chain.sliding else None
         return Reads(chain, addresses, config.steps if chain.dense else 1, writes, steps)
 
-    def _writes(self, chain: Chain, addresses: Addresses) -> Addresses:
+    def _writes(self, chain: Chain, addresses: Ids) -> Ids:
         """Numbers of the writes that reads of these addresses wait for."""
         return np.where(addresses < 0, -1, self._written[chain.mem][addresses])
 

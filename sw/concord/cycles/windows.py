@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.program.chains import Chain
 from concord.program.trace import Trace
@@ -11,15 +10,14 @@ from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.multipliers import paired
 from concord.spec.windows import place_of
-
-Counted = NDArray[np.int64]
+from concord.utils.arrays import Bools, Ints
 
 #: Steps per window where exponents are not known. Three columns of three are read in three cycles, and the windows of
 #: keyword, image and wake word networks have 2.0 to 2.8 exponents on average.
 ASSUMED_STEPS = 3
 
 
-def window_steps(chain: Chain, exponents: Counted, config: NpuConfig) -> Counted:
+def window_steps(chain: Chain, exponents: Ints, config: NpuConfig) -> Ints:
     """Steps of the tile engines for every window of a sliding product.
 
     One for each exponent of the elements inside the image. Where rows share their multipliers, the second element of a
@@ -51,14 +49,14 @@ def window_steps(chain: Chain, exponents: Counted, config: NpuConfig) -> Counted
     return np.asarray(np.maximum(1, _different(of_place, inside) + _different(of_place, late)))
 
 
-def _different(values: Counted, counts: NDArray[np.bool_]) -> Counted:
+def _different(values: Ints, counts: Bools) -> Ints:
     """Numbers of different values among those that count, along the last axis."""
     lowest = int(values.min()) - 1
     ordered = np.sort(np.where(counts, values, lowest), axis=-1)
     return np.asarray((np.diff(ordered, axis=-1, prepend=lowest) != 0).sum(axis=-1))
 
 
-def assumed_steps(trace: Trace) -> list[Counted]:
+def assumed_steps(trace: Trace) -> list[Ints]:
     """Steps of the windows of every sliding product of a run: :data:`ASSUMED_STEPS`, but no more than taps."""
     return [
         np.full((chain.outer, chain.inner), min(ASSUMED_STEPS, chain.window.taps))

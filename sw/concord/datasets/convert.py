@@ -32,9 +32,9 @@ from concord.image import Image
 from concord.image.ports import Port
 from concord.networks.folder import load_image, load_package
 from concord.spec.memmap import RegionId
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, FloatArray, Ints
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, Array]
 Shape = tuple[int, ...]
 
 #: Name of the array with the facts about a native data set, in JSON.
@@ -129,7 +129,7 @@ class Converter:
             raise ValueError(f"other arrays must not be called {clash}, as arrays of the native form are")
         return next(iter(counts.values()), 0)
 
-    def header(self, samples: int, ports: list[str]) -> npt.NDArray[Any]:
+    def header(self, samples: int, ports: list[str]) -> Array:
         """The array ``concord`` of a native data set with these ports, inputs or outputs."""
         fingerprint = f"{self.image.config.fingerprint:016x}"
         return np.array(json.dumps({"fingerprint": fingerprint, "samples": samples, "ports": ports}))
@@ -190,10 +190,10 @@ class Converter:
         natural, several = self.decoded(ports, native, samples)
         return {**others, **natural}, several
 
-    def facts(self, header: npt.NDArray[Any] | None, arrays: Mapping[str, Described]) -> tuple[list[Port], int]:
+    def facts(self, header: Array | None, arrays: Mapping[str, Described]) -> tuple[list[Port], int]:
         """Ports and number of samples of a native data set with this array ``concord``; errors as for
         :meth:`to_natural`.
-        """  # fmt: skip
+        """
         try:
             facts = json.loads(str(header))
             fingerprint, samples, names = facts["fingerprint"], facts["samples"], list(facts["ports"])
@@ -238,7 +238,7 @@ class Converter:
             natural[port.name] = values[:samples]
         return natural, {name: count for name, count in several.items() if count}
 
-    def _decoded(self, port: Port, arrays: Arrays) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+    def _decoded(self, port: Port, arrays: Arrays) -> tuple[FloatArray, Ints]:
         """Numbers ``[runs, vectors, N]``, and exponents of their blocks, all alike in a wide port."""
         parts = [arrays[name].astype(np.int64) for name in self.names([port])]
         if port.region == RegionId.WIDE:
@@ -250,7 +250,7 @@ class Converter:
             raise DataError(f"exponents of {port.name!r} must be in {form.exp_min}..{form.exp_max}")
         return dequantize(mant, exp) + 0.0, exp
 
-    def _natural(self, port: Port, values: FloatArray, exponents: npt.NDArray[np.int64]) -> tuple[FloatArray, int]:
+    def _natural(self, port: Port, values: FloatArray, exponents: Ints) -> tuple[FloatArray, int]:
         last = port.shape[-1] if port.shape else 1
         lines = values.reshape(len(values), port.elements // last, -1)[..., :last].reshape(len(values), -1)
         arrangement = self.arrangement
@@ -264,9 +264,7 @@ class Converter:
         return arrangement.restored(port.name, elements.reshape(-1, *shape)), several
 
 
-def _elements(
-    values: FloatArray, exponents: npt.NDArray[np.int64], order: npt.NDArray[np.int64], count: int
-) -> tuple[FloatArray, int]:
+def _elements(values: FloatArray, exponents: Ints, order: Ints, count: int) -> tuple[FloatArray, int]:
     """Elements ``[runs, count]`` from vectors in an order, and how many have several numbers there.
 
     Elements that are in no vector are 0.

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
-
-import numpy.typing as npt
+from typing import IO
 
 from concord.datasets.convert import HEADER, Arrays, Converter
+from concord.utils.arrays import Array
 from concord.utils.npz import GrowingArray, Member, NpzReader, Shape, write_npz
 
 #: Elements of an input or output that are converted at a time.
@@ -82,7 +81,7 @@ class FileConverter:
         rows_of_run: int,
         convert: Conversion,
         result: IO[bytes],
-        first: Mapping[str, npt.NDArray[Any]],
+        first: Mapping[str, Array],
     ) -> tuple[dict[str, Shape], dict[str, int]]:
         """Convert the arrays ``names``, and write them after the array that is ``first`` and all others."""
         several: Counter[str] = Counter()
@@ -98,7 +97,7 @@ class FileConverter:
                         converted_arrays[name] = stack.enter_context(GrowingArray(self.scratch))
                     converted_arrays[name].append(values)
             others = {name: member for name, member in reader.members.items() if name not in {*names, HEADER}}
-            arrays: dict[str, npt.NDArray[Any] | Member | GrowingArray] = {**first, **others, **converted_arrays}
+            arrays: dict[str, Array | Member | GrowingArray] = {**first, **others, **converted_arrays}
             write_npz(result, arrays)
         return {name: tuple(values.shape) for name, values in arrays.items()}, dict(several)
 

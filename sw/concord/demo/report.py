@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.display.pictures import AMBER, BLUE, INK, MUTED, RED, TEAL, drawing, png
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 from concord.utils.files import write_bytes
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,8 @@ class Report:
 
     title: str
     headline: tuple[tuple[str, str], ...]
-    labels: Integers
-    predictions: Integers
+    labels: Ints
+    predictions: Ints
     layers: tuple[LayerFigures, ...]
     tensors: tuple[TensorFigures, ...]
 

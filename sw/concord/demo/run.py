@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from concord.compiler.calibration.calibration import largest_elements, relative_error
@@ -25,6 +24,7 @@ from concord.golden.blocks import quantize
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.linear import DenseAttributes
 from concord.host import connect
 from concord.image.packing import to_vectors
 from concord.networks.calibrated import choose_formats
@@ -32,7 +32,7 @@ from concord.networks.folder import save_package
 from concord.prove.compare import Outputs, TensorComparison, compare
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class DemoResults:
         return float(np.mean(largest_elements(self.reference[self.graph.outputs[0]]) == self.digits.y_test))
 
     @property
-    def predictions(self) -> npt.NDArray[np.int64]:
+    def predictions(self) -> Ints:
         """Classes of the test images by the NPU."""
         return largest_elements(self.emulated[self.graph.outputs[0]])
 
@@ -180,7 +180,7 @@ def show(outcome: DemoResults, console: Console) -> None:
     error = "error of the result"
     layers = text_table("Layers", ("layer", "size", "result stored as", error), right=[error])
     for node, form, figures in zip(outcome.products, _forms(outcome), _layer_figures(outcome), strict=True):
-        outputs, inputs = node.attrs["weight"].shape
+        outputs, inputs = node.attributes(DenseAttributes).weight.shape
         error = f"{100 * relative_error(figures.computed, figures.reference):.2f} %"
         layers.add_row(node.name, f"{inputs} x {outputs}", form, error)
     console.print(layers)
@@ -236,7 +236,7 @@ def _tensor_figures(outcome: DemoResults) -> tuple[TensorFigures, ...]:
 
 def report(outcome: DemoResults) -> Report:
     """Contents of the picture."""
-    shapes = [node.attrs["weight"].shape for node in outcome.products]
+    shapes = [node.attributes(DenseAttributes).weight.shape for node in outcome.products]
     widths = "-".join(map(str, [shapes[0][1], *(outputs for outputs, _ in shapes)]))
     comparison = outcome.comparison
     verdict = f"PASS ({comparison.values} values)" if comparison.passed else "FAIL"

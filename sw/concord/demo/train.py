@@ -12,11 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from concord.utils.arrays import FloatArray
-
-Labels = npt.NDArray[np.int64]
+from concord.utils.arrays import FloatArray, Ints
 
 #: Greatest pixel value of the data set; images are scaled to 0..1.
 PIXEL_MAX = 16.0
@@ -58,11 +55,11 @@ class Digits:
     """The handwritten digits, split: images are rows of 64 values in 0..1."""
 
     x_train: FloatArray
-    y_train: Labels
+    y_train: Ints
     x_calibration: FloatArray
-    y_calibration: Labels
+    y_calibration: Ints
     x_test: FloatArray
-    y_test: Labels
+    y_test: Ints
 
 
 def load_digits(settings: TrainSettings = SETTINGS) -> Digits:

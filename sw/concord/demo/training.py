@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from concord.compiler.calibration.calibration import largest_elements
@@ -27,19 +26,29 @@ from concord.spec.config import NpuConfig
 from concord.train import Figures, Samples, Settings, Trainer, described, export_onnx
 from concord.train.console import run as train_with_bar
 from concord.train.console import saturated, updates_lost
+from concord.utils.arrays import Array, FloatArray, Ints
 from concord.utils.files import write_bytes
 
 #: The network: two convolutions and a product.
 LAYERS: tuple[dict[str, Any], ...] = (
-    {"op": "conv", "channels": 8, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
-    {"op": "conv", "channels": 16, "pad": 1}, {"op": "relu"}, {"op": "max_pool"},
-    {"op": "flatten"}, {"op": "dense", "outputs": 10},
-)  # fmt: skip
+    {"op": "conv", "channels": 8, "pad": 1},
+    {"op": "relu"},
+    {"op": "max_pool"},
+    {"op": "conv", "channels": 16, "pad": 1},
+    {"op": "relu"},
+    {"op": "max_pool"},
+    {"op": "flatten"},
+    {"op": "dense", "outputs": 10},
+)
 #: Network to train on an NPU in its place: the memories of the NPU hold a whole batch of it.
 DENSE_LAYERS: tuple[dict[str, Any], ...] = (
-    {"op": "flatten"}, {"op": "dense", "outputs": 64}, {"op": "relu"}, {"op": "dense", "outputs": 32}, {"op": "relu"},
+    {"op": "flatten"},
+    {"op": "dense", "outputs": 64},
+    {"op": "relu"},
+    {"op": "dense", "outputs": 32},
+    {"op": "relu"},
     {"op": "dense", "outputs": 10},
-)  # fmt: skip
+)
 SETTINGS = Settings(
     epochs=16, batch=32, rate=Fraction(1, 32), schedule=((8, Fraction(1, 2)), (12, Fraction(1, 4))), seed=7
 )
@@ -75,7 +84,7 @@ class TrainingResults:
         return self.comparison.passed and not self.different
 
 
-def samples_of(images: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Samples:
+def samples_of(images: FloatArray, labels: Ints) -> Samples:
     """Rows of 64 pixels as images."""
     return Samples(images.reshape(-1, 1, 8, 8), labels)
 
@@ -136,9 +145,7 @@ def run_training_demo(
     return outcome
 
 
-def _trained_on(
-    on: str, graph: Graph, learned: Samples, settings: Settings, console: Console
-) -> dict[str, npt.NDArray[np.int64]]:
+def _trained_on(on: str, graph: Graph, learned: Samples, settings: Settings, console: Console) -> dict[str, Ints]:
     """Train on an NPU; what it has come to, by parameter."""
     from concord.train.npu import NpuTrainer, training_config
 
@@ -149,7 +156,7 @@ def _trained_on(
         return _numbers(trainer)
 
 
-def _numbers(trainer: Trainer) -> dict[str, npt.NDArray[np.int64]]:
+def _numbers(trainer: Trainer) -> dict[str, Ints]:
     """Weights, accumulators and exponents of every parameter, one after the other."""
     trainer.trained()  # an NPU has the parameters until they are read
     return {
@@ -158,9 +165,7 @@ def _numbers(trainer: Trainer) -> dict[str, npt.NDArray[np.int64]]:
     }
 
 
-def _outputs(
-    on: str, compiled: Compiled, samples: Samples, count: int, console: Console
-) -> dict[str, npt.NDArray[Any]]:
+def _outputs(on: str, compiled: Compiled, samples: Samples, count: int, console: Console) -> dict[str, Array]:
     """Results of the NPU by name, ``[samples, elements]``."""
     inputs = {compiled.graph.inputs[0]: samples.inputs(slice(0, count))}
     with connect(on, compiled.image.config) as device:
@@ -197,17 +202,19 @@ def draw(outcome: TrainingResults, path: Path) -> None:
     history = outcome.history
     epochs = [f.epoch + 1 for f in history]
     counted = [max(f.counts.elements, 1) for f in history]
+    accuracies = (
+        ("training", BLUE, [100 * (f.accuracy or 0) for f in history]),
+        ("test", AMBER, [100 * (f.test_accuracy or 0) for f in history]),
+    )
+    updates = (
+        ("refused", AMBER, [100 * f.counts.refused / n for f, n in zip(history, counted, strict=True)]),
+        ("vanished", TEAL, [100 * f.counts.vanished / n for f, n in zip(history, counted, strict=True)]),
+    )
     panels = (
         ("Loss", (("training", BLUE, [f.loss for f in history]), ("test", AMBER, [f.test_loss for f in history]))),
-        ("Accuracy in %", (
-            ("training", BLUE, [100 * (f.accuracy or 0) for f in history]),
-            ("test", AMBER, [100 * (f.test_accuracy or 0) for f in history]),
-        )),
-        ("Updates in %", (
-            ("refused", AMBER, [100 * f.counts.refused / n for f, n in zip(history, counted, strict=True)]),
-            ("vanished", TEAL, [100 * f.counts.vanished / n for f, n in zip(history, counted, strict=True)]),
-        )),
-    )  # fmt: skip
+        ("Accuracy in %", accuracies),
+        ("Updates in %", updates),
+    )
     with drawing() as plt:
         figure, places = plt.subplots(1, 3, figsize=(13.5, 3.9), layout="constrained")
         network = "Digits CNN" if outcome.different is None else "Dense layers on digits, trained on the NPU"

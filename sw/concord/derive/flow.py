@@ -345,7 +345,7 @@ class _Run:
                 "compile --exact, which has the network on codes that they come from"
             )
         if chain not in self._accesses:
-            access = Access(chain, self.config)
+            access = Access.of(chain, self.config)
             self._accesses[chain] = access, list(access.segments())
         access, segments = self._accesses[chain]
         for segment in segments:

@@ -83,10 +83,15 @@ def histogram(first: int, counts: Sequence[int], window: tuple[int, int]) -> Cha
     start, stop = min(first, low) - 1, max(first + len(counts), high) + 1
     step, most = WIDTH / (stop - start), max(*counts, 1)
     bars = tuple(
-        (round((first + k - start) * step + 0.5, 2), round(HEIGHT * (1 - count / most), 2), round(step - 1, 2),
-         round(HEIGHT * count / most, 2))
-        for k, count in enumerate(counts) if count
-    )  # fmt: skip
+        (
+            round((first + k - start) * step + 0.5, 2),
+            round(HEIGHT * (1 - count / most), 2),
+            round(step - 1, 2),
+            round(HEIGHT * count / most, 2),
+        )
+        for k, count in enumerate(counts)
+        if count
+    )
     every = 4 if stop - start <= 40 else 8
     ticks = (Tick(round((n - start) * step, 2), "2", f"{n}") for n in range(start + 1, stop) if n % every == 0)
     ends = round((low - start) * step, 2), round((high - start) * step, 2)

@@ -15,12 +15,26 @@ INK, MUTED, GRID = "#1b2733", "#5c6873", "#dfe5ea"
 BLUE, TEAL, AMBER, RED, VIOLET = "#1f6fb2", "#2a9d8f", "#d98a1f", "#c8442d", "#7a4fa3"
 
 _STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans", "font.size": 10, "text.color": INK, "figure.facecolor": "white",
-    "axes.edgecolor": GRID, "axes.labelcolor": MUTED, "xtick.color": MUTED, "ytick.color": MUTED,
-    "xtick.major.size": 0, "ytick.major.size": 0, "axes.titleweight": "bold", "axes.titlesize": 11,
-    "axes.titlelocation": "left", "axes.titlepad": 10, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.axisbelow": True, "grid.color": GRID, "legend.frameon": False,
-}  # fmt: skip
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.color": INK,
+    "figure.facecolor": "white",
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "axes.titleweight": "bold",
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "legend.frameon": False,
+}
 
 
 @contextmanager

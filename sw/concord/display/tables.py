@@ -42,9 +42,15 @@ def text_table(
         A style of rich.
     """
     table = Table(
-        title=title, caption=caption or None, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_header=header,
-        title_justify="left", caption_justify="left", title_style=title_style,
-    )  # fmt: skip
+        title=title,
+        caption=caption or None,
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_header=header,
+        title_justify="left",
+        caption_justify="left",
+        title_style=title_style,
+    )
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=name in whole, overflow="fold")
     for row in rows:

@@ -17,14 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from concord.emulator.kernel_cache import kept
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_MAX, Flag
 from concord.spec.isa import Op
-from concord.utils.arrays import Ints
-
-F32 = NDArray[np.float32]
+from concord.utils.arrays import Float32s, Ints
 
 _EXPONENT = np.int32(0x7F800000)
 _MAGNITUDE = np.int32(0x7FFFFFFF)
@@ -78,7 +75,7 @@ def _key(bits: Any) -> Any:
 
 
 @_compiled
-def _fetch(x: F32, row: int, zero: float, tile: F32) -> Any:
+def _fetch(x: Float32s, row: int, zero: float, tile: Float32s) -> Any:
     """Copy a vector to ``tile``, rounded to binary16; whether it has values that are not finite."""
     worst = np.int32(0)
     for n in range(tile.shape[0]):
@@ -90,7 +87,7 @@ def _fetch(x: F32, row: int, zero: float, tile: F32) -> Any:
 
 
 @_compiled
-def _combine(op: int, other: F32, row: int, tile: F32) -> Any:
+def _combine(op: int, other: Float32s, row: int, tile: Float32s) -> Any:
     """An operation with a vector of ``other``; whether something is not finite."""
     worst = np.int32(0)
     # A difference is a sum with one sign changed, a minimum the maximum of the complements.
@@ -117,7 +114,7 @@ def _combine(op: int, other: F32, row: int, tile: F32) -> Any:
 
 
 @_compiled
-def _relu(tile: F32) -> None:
+def _relu(tile: Float32s) -> None:
     for n in range(tile.shape[0]):
         for b in range(tile.shape[1]):
             value = tile[n, b]
@@ -125,7 +122,7 @@ def _relu(tile: F32) -> None:
 
 
 @_compiled
-def _look_up(slot: F32, table: F32, tile: F32) -> Any:
+def _look_up(slot: Float32s, table: Float32s, tile: Float32s) -> Any:
     """Entries of a table; whether one is not finite, and whether a number is beyond an end that is not settled."""
     factor, low, high, offset = slot[0], slot[1], slot[2], slot[3]
     under, over, worst = 0, 0, np.int32(0)
@@ -143,7 +140,7 @@ def _look_up(slot: F32, table: F32, tile: F32) -> Any:
 
 
 @_compiled
-def _convert(tile: F32, row: int, narrow: F32, quant: F32, power: F32, grain: F32) -> Any:
+def _convert(tile: Float32s, row: int, narrow: Float32s, quant: Float32s, power: Float32s, grain: Float32s) -> Any:
     """Write a vector as a block; whether something is saturated."""
     count, lanes = tile.shape
     fixed, headroom, least, most, q_max = quant[0], quant[1], quant[2], quant[3], quant[4]
@@ -191,7 +188,7 @@ class ChainVectors(NamedTuple):
         Added to the values: 0.0 makes -0 to +0, as exact sums have it; -0.0 changes nothing.
     """
 
-    x: F32
+    x: Float32s
     rows: Ints
     zero: np.float32
 
@@ -211,17 +208,17 @@ class MfuSteps(NamedTuple):
 
     ops: Ints
     operands: Ints
-    slots: F32
-    table: F32
+    slots: Float32s
+    table: Float32s
 
 
 class VectorMemories(NamedTuple):
     """Wide memory, and values, scales and grains of the blocks that are written."""
 
-    wide: F32
-    narrow: F32
-    scale: F32
-    grain: F32
+    wide: Float32s
+    narrow: Float32s
+    scale: Float32s
+    grain: Float32s
 
 
 class VectorPlaces(NamedTuple):
@@ -237,7 +234,7 @@ class VectorPlaces(NamedTuple):
 
     wide: Ints
     narrow: Ints
-    quant: F32
+    quant: Float32s
 
 
 @_compiled
@@ -248,7 +245,7 @@ def finish(
     steps: MfuSteps,
     memories: VectorMemories,
     places: VectorPlaces,
-    tile: F32,
+    tile: Float32s,
     flags: Ints,
 ) -> int:
     """Multifunction units and destinations for vectors number ``first`` to ``stop - 1``, in order.
@@ -302,7 +299,7 @@ def finish(
 
 
 @_compiled
-def extremes(scale: F32, grain: F32, words: Ints) -> Any:
+def extremes(scale: Float32s, grain: Float32s, words: Ints) -> Any:
     """Greatest scale and least grain of some words, over all lanes."""
     top, least = np.int32(0), np.int32(_EXPONENT)
     for k in range(len(words)):
@@ -314,7 +311,7 @@ def extremes(scale: F32, grain: F32, words: Ints) -> Any:
 
 
 @_compiled
-def beyond(scale: F32, grain: F32, windows: Ints, ratio: float, out: Any) -> None:
+def beyond(scale: Float32s, grain: Float32s, windows: Ints, ratio: float, out: Any) -> None:
     """Marks windows whose greatest scale is more than ``ratio`` times their least grain.
 
     Parameters
@@ -339,7 +336,7 @@ def beyond(scale: F32, grain: F32, windows: Ints, ratio: float, out: Any) -> Non
 
 
 @_compiled
-def depthwise(x: F32, rows: Ints, weights: F32, out: F32) -> None:
+def depthwise(x: Float32s, rows: Ints, weights: Float32s, out: Float32s) -> None:
     """Sums over taps of rows of ``x`` times weights, in the order of the taps.
 
     Parameters
@@ -379,7 +376,7 @@ def depthwise(x: F32, rows: Ints, weights: F32, out: F32) -> None:
 
 
 @_compiled
-def products(weights: F32, starts: Ints, elements: Ints, x: F32, sources: Ints, out: Any) -> None:
+def products(weights: Float32s, starts: Ints, elements: Ints, x: Float32s, sources: Ints, out: Any) -> None:
     """Products of vectors with matrices of every lane.
 
     Parameters
@@ -427,7 +424,7 @@ def products(weights: F32, starts: Ints, elements: Ints, x: F32, sources: Ints, 
 
 
 @_compiled
-def maximum(x: F32, rows: Ints, across: bool, out: F32) -> Any:
+def maximum(x: Float32s, rows: Ints, across: bool, out: Float32s) -> Any:
     """Maxima over vectors, and over all of their elements if ``across``; whether something is no number.
 
     Parameters

@@ -8,16 +8,14 @@ from importlib.util import find_spec
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.emulator import kernels
 from concord.emulator.lanes import Lanes
-from concord.operations.float32 import F32
 from concord.program import Chain, Quant
-from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import Mem
+from concord.utils.arrays import Float32s, Ids
 from concord.utils.extras import install_command
 
 #: Values of batches after which the kernels are loaded: NumPy takes a second or two for so many.
@@ -25,7 +23,7 @@ _WORTH_LOADING = 1 << 27
 #: Smaller batches do not count: whoever runs samples one by one waits for each of them.
 _LEAST_BATCH = 16
 _NOWHERE = np.zeros(0, dtype=np.int64)
-_NO_TABLE: F32 = np.zeros(0, dtype=np.float32)
+_NO_TABLE: Float32s = np.zeros(0, dtype=np.float32)
 
 
 @cache
@@ -85,13 +83,13 @@ class FusedPass:
     config : NpuConfig
     rows : Index
         Numbers of the rows with the first elements of the vectors; any shape.
-    targets : dict of Index
+    targets : dict of Ids
         Addresses to write, by memory.
     quant : Quant
         How vectors become narrow; nearest even.
     chain : Chain or None
         Whose operations are executed; none if left out.
-    operands : sequence of Index or None
+    operands : sequence of Ids or None
         Addresses, one array per operation.
     matrix : Index or None
         Places of rows of tiles to write, if there are any.
@@ -100,12 +98,12 @@ class FusedPass:
     def __init__(
         self,
         config: NpuConfig,
-        rows: Index,
-        targets: dict[Mem, Index],
+        rows: Ids,
+        targets: dict[Mem, Ids],
         quant: Quant,
         chain: Chain | None = None,
-        operands: Sequence[Index | None] = (),
-        matrix: Index | None = None,
+        operands: Sequence[Ids | None] = (),
+        matrix: Ids | None = None,
     ):
         self.shape, self.rows = rows.shape, rows.ravel()
         self._mfu_ops = () if chain is None else chain.mfu_ops
@@ -123,16 +121,16 @@ class FusedPass:
         fixed = 2.0 ** quant.within(fmt).exp if quant.mode is ExponentMode.STATIC else 0.0
         ends = (fixed, 2.0**-fmt.headroom, 2.0**fmt.exp_min, 2.0**fmt.exp_max, fmt.q_max)
         self._quant = np.array(ends, dtype=np.float32)
-        self._descriptors: F32 | None = None
+        self._descriptors: Float32s | None = None
 
     def run(
         self,
         first: int,
         lanes: Lanes,
-        x: F32,
+        x: Float32s,
         sums: bool,
         slots: Sequence[dict[str, int]] = (),
-        table: F32 = _NO_TABLE,
+        table: Float32s = _NO_TABLE,
         stop: int | None = None,
     ) -> tuple[int, int]:
         """Compute vectors from number ``first`` on, up to ``stop`` if it is given.
@@ -163,9 +161,9 @@ class FusedPass:
         )
         return vector, int(flags[0])
 
-    def _described(self, slots: Sequence[dict[str, int]], table: F32) -> F32:
+    def _described(self, slots: Sequence[dict[str, int]], table: Float32s) -> Float32s:
         """Descriptors of the tables, as the kernels have them; exact, their fields have few bits."""
-        descriptors: NDArray[np.float32] = np.zeros((len(self._mfu_ops), 6), dtype=np.float32)
+        descriptors: Float32s = np.zeros((len(self._mfu_ops), 6), dtype=np.float32)
         for k, mfu_op in enumerate(self._mfu_ops):
             if mfu_op.table is not None:
                 slot = slots[mfu_op.table]

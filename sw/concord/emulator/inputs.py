@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.emulator import kernels
 from concord.emulator.fused import FusedPass
 from concord.emulator.lanes import Lanes, Memory
 from concord.golden import binary16, blocks
-from concord.operations.float32 import round_to_binary16
+from concord.operations.float32 import round_floats
 from concord.program import Quant
 from concord.program.access import depth
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Mem
+from concord.utils.arrays import Array, Bits
 
 #: Numbers that are converted together: what fits a second-level cache.
 _PIECE = 1 << 15
@@ -46,7 +47,7 @@ class _Vectors(Protocol):
 class _Patterns:
     """binary16 patterns for the wide memory."""
 
-    bits: NDArray[np.uint16]
+    bits: Bits
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -60,8 +61,8 @@ class _Patterns:
 class _Codes:
     """Mantissas, and exponents ``[batch, count]``, for the narrow memory."""
 
-    mant: NDArray[Any]
-    exp: NDArray[Any]
+    mant: Array
+    exp: Array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,7 +78,7 @@ class _Numbers:
     """Numbers for either memory, float32 or float64."""
 
     mem: Mem
-    values: NDArray[Any]
+    values: Array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,12 +106,12 @@ class _Numbers:
                     self._put_special(lanes, slice(at + vector, at + vector + 1), special)
                     vector += 1
 
-    def _put_piece(self, lanes: Lanes, at: slice, values: NDArray[Any]) -> None:
+    def _put_piece(self, lanes: Lanes, at: slice, values: Array) -> None:
         pool = lanes.pool
         out = lanes.memory(self.mem)[at]
         if values.dtype == np.float32:
             _spread(values, out)
-            round_to_binary16(out, pool)
+            round_floats(out, pool)
         else:
             exact = pool.take("exact", out.shape, np.float64)
             _spread(values, exact)
@@ -120,7 +121,7 @@ class _Numbers:
         elif self.mem is Mem.NARROW:
             kernels.quantize(out, lanes.config.act, Quant(), None, out, lanes.scale[at], pool, lanes.grain[at])
 
-    def _put_special(self, lanes: Lanes, at: slice, bits: NDArray[np.uint16]) -> None:
+    def _put_special(self, lanes: Lanes, at: slice, bits: Bits) -> None:
         """Writes vectors with values that are not finite, by the golden model."""
         if self.mem is Mem.WIDE:
             lanes.put_wide(at, bits)
@@ -172,25 +173,25 @@ class Inputs:
             vectors.put(lanes, at, entries, fast)
 
 
-def _filled(values: NDArray[Any], count: int) -> NDArray[Any]:
+def _filled(values: Array, count: int) -> Array:
     """Entries of a batch, the last one repeated to ``count``."""
     if len(values) == count:
         return values
     return values[np.minimum(np.arange(count), len(values) - 1)]
 
 
-def _spread(values: NDArray[Any], out: NDArray[Any]) -> None:
+def _spread(values: Array, out: Array) -> None:
     """Copy entries of a batch to lanes, the last one to all lanes that are left."""
     used = len(values)
     np.copyto(out[..., :used], values.transpose(1, 2, 0))
     out[..., used:] = out[..., used - 1 : used]
 
 
-def _floats(values: ArrayLike) -> NDArray[Any]:
+def _floats(values: ArrayLike) -> Array:
     array = np.asarray(values)
     return array if array.dtype == np.float32 else array.astype(np.float64, copy=False)
 
 
-def _patterns(values: ArrayLike) -> NDArray[np.uint16]:
+def _patterns(values: ArrayLike) -> Bits:
     array = np.asarray(values)
     return array.view(np.uint16) if array.dtype == np.float16 else binary16.as_bits(array)

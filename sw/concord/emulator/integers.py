@@ -17,7 +17,7 @@ from concord.golden.rounding import round_shift
 from concord.golden.tensor_registers import TensorRegisters
 from concord.image import Memories
 from concord.program.access import both_words, broken_chain_rules
-from concord.program.chains import VECTOR_MASK, Index, Mask
+from concord.program.chains import VECTOR_MASK
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_writes import row_words
 from concord.spec.config import NpuConfig
@@ -27,7 +27,7 @@ from concord.spec.operations import IntegerSource
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN, AccumulatorFormat, TrainingFormat
 from concord.spec.widths import largest
 from concord.sums.exact import exact_type
-from concord.utils.arrays import Ints
+from concord.utils.arrays import Bools, Ids, Ints
 
 #: Formats of the weights and of the accumulators that chains update.
 WEIGHT, ACCUMULATOR_BITS = TrainingFormat(8), 16
@@ -39,23 +39,23 @@ class _Product:
 
     Parameters
     ----------
-    order : Index ``[vectors]``
+    order : Ids ``[vectors]``
         Vectors, those with equal tiles one after the other.
-    ends : Index ``[groups]``
+    ends : Ids ``[groups]``
         Where groups end in it.
-    source : Index ``[vectors, D, terms]``
+    source : Ids ``[vectors, D, terms]``
         Addresses of vectors in that order; D is 1 where the tiles have the digits.
-    inside : Mask ``[vectors, terms]`` or None
+    inside : Bools ``[vectors, terms]`` or None
         Which terms count; ``None``: all.
-    tiles : Index ``[groups, D, terms, N/L]``
+    tiles : Ids ``[groups, D, terms, N/L]``
         Words of the matrix memory; D is 1 where the vectors have the digits.
     """
 
-    order: Index
-    ends: Index
-    source: Index
-    inside: Mask | None
-    tiles: Index
+    order: Ids
+    ends: Ids
+    source: Ids
+    inside: Bools | None
+    tiles: Ids
 
 
 @dataclass(frozen=True)
@@ -66,28 +66,28 @@ class _Access:
     ----------
     product : _Product or None
         Of the source, if it is a product.
-    source, operand, accumulators, wide : Index ``[vectors]``
+    source, operand, accumulators, wide : Ids ``[vectors]``
         Addresses of vectors; of wide integers those of the first word.
-    narrow, columns : Index ``[vectors, planes]``
+    narrow, columns : Ids ``[vectors, planes]``
         Narrow results, and numbers of columns.
-    cleared : tuple of Index ``[words]``
+    cleared : tuple of Ids ``[words]``
         Words that columns are written to, and the bits of their stored exponents that these clear.
-    tile_rows : Index ``[vectors]``
+    tile_rows : Ids ``[vectors]``
         Numbers of rows of tiles.
-    last : Mask ``[vectors]``
+    last : Bools ``[vectors]``
         Whether the vector is one of the last row of vectors.
     """
 
     product: _Product | None
-    source: Index
-    operand: Index
-    accumulators: Index
-    narrow: Index
-    wide: Index
-    columns: Index
-    cleared: tuple[Index, Index]
-    tile_rows: Index
-    last: Mask
+    source: Ids
+    operand: Ids
+    accumulators: Ids
+    narrow: Ids
+    wide: Ids
+    columns: Ids
+    cleared: tuple[Ids, Ids]
+    tile_rows: Ids
+    last: Bools
 
     @classmethod
     def of(cls, chain: IntegerChain, config: NpuConfig, accumulators: int) -> _Access:
@@ -133,7 +133,7 @@ def _grouped(chain: IntegerChain, config: NpuConfig) -> _Product:
     )
 
 
-def _cleared(columns: Index, config: NpuConfig) -> tuple[Index, Index]:
+def _cleared(columns: Ids, config: NpuConfig) -> tuple[Ids, Ids]:
     """Words that hold columns, and by word the bits of exponents that lie beside these."""
     words, place = np.unique(columns // config.lanes, return_inverse=True)
     bits = np.zeros(len(words), dtype=np.int64)
@@ -303,13 +303,13 @@ class IntegerUnit(IntegerMachine):
             memories.matrix_mant[words, row] = results[:, 0].reshape(*words.shape, config.lanes)
             memories.matrix_exp[words, row] = config.wgt_exp_min
 
-    def _write_wide(self, first: Index, values: Ints) -> None:
+    def _write_wide(self, first: Ids, values: Ints) -> None:
         """Wide integers ``[vectors, N]``; of a word that is written twice the latest value stays."""
         words = values.astype("<i4").view("<u2").reshape(len(values), 2, self.config.native)
         self.memories.wide[both_words(first)] = words
 
 
-def wide_integers(memories: Memories, first: Index) -> Ints:
+def wide_integers(memories: Memories, first: Ids) -> Ints:
     """Wide integers ``[..., N]`` whose first words are at ``first``."""
     words = memories.wide[both_words(first)]
     return np.asarray(words.reshape(*first.shape, -1).astype("<u2").view("<i4"), dtype=np.int64)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import binary16
 from concord.operations import OPERATIONS, ElementwiseOperation
-from concord.operations.float32 import EXPONENT, F32, MAGNITUDE, NORMAL, SIGN, Pool, round_to_binary16
+from concord.operations.float32 import EXPONENT, MAGNITUDE, NORMAL, SIGN, Pool, round_floats
 from concord.program import Quant
 from concord.spec.formats import (
     BINARY16_MAX,
@@ -29,6 +29,7 @@ from concord.spec.formats import (
     Rounding,
 )
 from concord.spec.isa import Op
+from concord.utils.arrays import Bits, Float32s, FloatArray
 
 #: Adding it times the power of two at or below |x| leaves the 11 bits of binary16.
 _TO_BINARY16_64 = 1.5 * 2.0**42
@@ -36,7 +37,7 @@ _EXPONENT_64 = 0x7FF << 52
 _TO_INTEGER = 1.5 * 2.0**23
 
 
-def _decoded() -> F32:
+def _decoded() -> Float32s:
     """float32 values of all binary16 patterns; the bits of NaNs are kept."""
     bits = np.arange(1 << 16, dtype=np.uint32)
     sign, magnitude = (bits & 0x8000) << 16, bits & 0x7FFF
@@ -50,13 +51,13 @@ def _decoded() -> F32:
 DECODED = _decoded()
 
 
-def decode(bits: ArrayLike) -> F32:
+def decode(bits: ArrayLike) -> Float32s:
     """binary16 patterns to float32."""
-    values: F32 = DECODED[np.asarray(bits)]
+    values: Float32s = DECODED[np.asarray(bits)]
     return values
 
 
-def encode(values: F32) -> NDArray[np.uint16]:
+def encode(values: Float32s) -> Bits:
     """float32 that hold binary16 values to patterns; exact."""
     raw = np.ascontiguousarray(values).view(np.uint32)
     sign, magnitude = raw >> 16 & 0x8000, raw & MAGNITUDE
@@ -69,7 +70,7 @@ def encode(values: F32) -> NDArray[np.uint16]:
 # Rounding --------------------------------------------------------------------------------------
 
 
-def round_doubles(x: NDArray[np.float64], out: F32, pool: Pool) -> None:
+def round_doubles(x: FloatArray, out: Float32s, pool: Pool) -> None:
     """Round float64 once, nearest even, to binary16; overflow leaves more than 65504. ``x`` is destroyed."""
     unit = pool.take("sum unit", x.shape, np.float64)
     sign = pool.take("round sign", x.shape, np.int32)
@@ -83,21 +84,21 @@ def round_doubles(x: NDArray[np.float64], out: F32, pool: Pool) -> None:
     np.bitwise_or(raw, sign, out=raw)
 
 
-def round_sums(sums: NDArray[np.float64], out: F32, pool: Pool) -> int:
+def round_sums(sums: FloatArray, out: Float32s, pool: Pool) -> int:
     """Round exact sums to binary16; an exact zero gives +0. ``sums`` is destroyed."""
     np.add(sums, 0.0, out=sums)
     round_doubles(sums, out, pool)
     return _to_infinity(out)
 
 
-def round_singles(sums: F32, pool: Pool) -> int:
+def round_singles(sums: Float32s, pool: Pool) -> int:
     """Rounds exact sums that are float32 numbers to binary16, in place; an exact zero gives +0."""
     np.add(sums, 0.0, out=sums)
-    round_to_binary16(sums, pool)
+    round_floats(sums, pool)
     return _to_infinity(sums)
 
 
-def _to_infinity(rounded: F32) -> int:
+def _to_infinity(rounded: Float32s) -> int:
     """Make what overflowed infinite."""
     if rounded.max() <= BINARY16_MAX and rounded.min() >= -BINARY16_MAX:
         return 0
@@ -106,7 +107,7 @@ def _to_infinity(rounded: F32) -> int:
     return 1 << Flag.HALF_OVERFLOW
 
 
-def _high_words(values: NDArray[np.float64]) -> NDArray[np.int32]:
+def _high_words(values: FloatArray) -> NDArray[np.int32]:
     """The halves of float64 numbers that hold the signs."""
     pairs = values.view(np.int32).reshape(*values.shape, 2)
     return pairs[..., 1 if np.little_endian else 0]
@@ -115,7 +116,7 @@ def _high_words(values: NDArray[np.float64]) -> NDArray[np.int32]:
 # Operations of the multifunction units -----------------------------------------------------------
 
 
-def elementwise(op: Op, operands: Sequence[F32], out: F32, pool: Pool) -> int:
+def elementwise(op: Op, operands: Sequence[Float32s], out: Float32s, pool: Pool) -> int:
     """An operation of the multifunction units; ``out`` must not overlap the operands."""
     operation = OPERATIONS[op]
     operation.kernel(*operands, out, pool)
@@ -126,7 +127,7 @@ def elementwise(op: Op, operands: Sequence[F32], out: F32, pool: Pool) -> int:
     return 0 if regular else _specials(operation, operands, out)
 
 
-def _specials(operation: ElementwiseOperation, operands: Sequence[F32], out: F32) -> int:
+def _specials(operation: ElementwiseOperation, operands: Sequence[Float32s], out: Float32s) -> int:
     """Do lanes with specials again, by the definition."""
     every = [np.broadcast_to(x, out.shape) for x in operands]
     usual = np.all([np.abs(x) <= BINARY16_MAX for x in (*every, out)], axis=0)
@@ -138,14 +139,14 @@ def _specials(operation: ElementwiseOperation, operands: Sequence[F32], out: F32
     return overflow << Flag.HALF_OVERFLOW
 
 
-def check_slot(slot: dict[str, int], table: F32) -> None:
+def check_slot(slot: dict[str, int], table: Float32s) -> None:
     """Raise ``ValueError`` if a descriptor has entries beyond the table."""
     least, last = slot["offset"] + slot["low"], slot["offset"] + slot["high"]
     if not 0 <= least <= last < len(table):
         raise ValueError(f"slot must stay inside {len(table)} entries, not {least}..{last}")
 
 
-def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> int:
+def look_up(x: Float32s, slot: dict[str, int], table: Float32s, out: Float32s, pool: Pool) -> int:
     """Entry of a table for every element."""
     check_slot(slot, table)
     low, high, offset = slot["low"], slot["high"], slot["offset"]
@@ -174,14 +175,14 @@ def look_up(x: F32, slot: dict[str, int], table: F32, out: F32, pool: Pool) -> i
 
 
 def quantize(
-    x: F32,
+    x: Float32s,
     fmt: BlockFormat,
     quant: Quant,
-    noise: NDArray[np.uint16] | None,
-    out: F32,
-    scale: F32,
+    noise: Bits | None,
+    out: Float32s,
+    scale: Float32s,
     pool: Pool,
-    grain: F32 | None = None,
+    grain: Float32s | None = None,
 ) -> int:
     """Values of the narrow blocks, and the power of two of each (``[..., B]``).
 
@@ -228,7 +229,7 @@ def quantize(
     return flags
 
 
-def _round_to(x: F32, unit: Any, rounding: Rounding, noise: NDArray[np.uint16] | None, out: F32) -> None:
+def _round_to(x: Float32s, unit: Any, rounding: Rounding, noise: Bits | None, out: Float32s) -> None:
     """Multiples of ``unit``; zeros are +0."""
     if rounding is Rounding.NEAREST_EVEN:
         shift = unit * np.float32(_TO_INTEGER)

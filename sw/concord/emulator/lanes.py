@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from concord.emulator.kernels import decode, encode
 from concord.emulator.tiles import Tiles
 from concord.image import Memories
-from concord.operations.float32 import F32, Pool
+from concord.operations.float32 import Pool
 from concord.program.access import LOWEST
-from concord.program.chains import Index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat
 from concord.spec.isa import Mem
+from concord.utils.arrays import Array, Bits, Float32s, Ids
 
 #: The matrix memory among those that lanes have copies of: of it, the tiles that are their own.
 MATRIX: Literal["matrix"] = "matrix"
@@ -39,10 +39,10 @@ class BlockMemory(NamedTuple):
         A power of two that the elements are multiples of, or infinity where all are zero.
     """
 
-    values: F32
-    rows: F32
-    scale: F32
-    grain: F32
+    values: Float32s
+    rows: Float32s
+    scale: Float32s
+    grain: Float32s
 
 
 class Lanes:
@@ -76,9 +76,9 @@ class Lanes:
 
     def __init__(self, config: NpuConfig, batch: int):
         self.config, self.batch = config, batch
-        self.wide: F32 = np.zeros((config.wide_depth + 2, config.native, batch), dtype=np.float32)
-        self.narrow: F32 = np.zeros((config.narrow_depth + 2, config.native, batch), dtype=np.float32)
-        self.scale: F32 = np.ones((config.narrow_depth + 2, batch), dtype=np.float32)
+        self.wide: Float32s = np.zeros((config.wide_depth + 2, config.native, batch), dtype=np.float32)
+        self.narrow: Float32s = np.zeros((config.narrow_depth + 2, config.native, batch), dtype=np.float32)
+        self.scale: Float32s = np.ones((config.narrow_depth + 2, batch), dtype=np.float32)
         self.wide[config.wide_depth + LOWEST] = -np.inf
         self.narrow[config.narrow_depth + LOWEST] = -np.inf
         self.scale[config.narrow_depth :] = 2.0**config.act_exp_min
@@ -90,11 +90,11 @@ class Lanes:
         self._make_tiles(Tiles(config))
         self.pool = Pool()
 
-    def memory(self, mem: Mem) -> F32:
+    def memory(self, mem: Mem) -> Float32s:
         """Array of one memory."""
         return self.wide if mem is Mem.WIDE else self.narrow
 
-    def rows(self, mem: Mem) -> F32:
+    def rows(self, mem: Mem) -> Float32s:
         """Array of one memory, by element."""
         return self.wide_rows if mem is Mem.WIDE else self.narrow_rows
 
@@ -117,7 +117,7 @@ class Lanes:
 
     # Exchange with the outside -----------------------------------------------------------------
 
-    def load(self, memories: Memories, mem: Memory, at: Index) -> None:
+    def load(self, memories: Memories, mem: Memory, at: Ids) -> None:
         """Copy the words at some addresses, or rows of tiles, into every lane."""
         if not at.size:
             return
@@ -129,7 +129,7 @@ class Lanes:
         else:
             self.put_narrow(at, memories.narrow_mant[at][None], memories.narrow_exp[at][None])
 
-    def _load_rows(self, memories: Memories, rows: Index) -> None:
+    def _load_rows(self, memories: Memories, rows: Ids) -> None:
         words, row = self.tiles.words(rows)
         mant, exp = memories.matrix_mant[words, row], memories.matrix_exp[words, row].astype(np.int64)
         places, scale = self.tiles.places(rows), np.ldexp(np.float32(1.0), exp)
@@ -137,7 +137,7 @@ class Lanes:
         self.matrix.scale[places] = scale.max(axis=1, keepdims=True)
         self.matrix.grain[places] = np.where(mant.any(axis=2), scale, np.inf).min(axis=1, keepdims=True)
 
-    def store(self, memories: Memories, mem: Memory, at: Index) -> None:
+    def store(self, memories: Memories, mem: Memory, at: Ids) -> None:
         """Copy the words at some addresses, or rows of tiles that were written, back from the first lane."""
         if not at.size:
             return
@@ -153,15 +153,15 @@ class Lanes:
             mant, exp = self.get_narrow(at, 1)
             memories.narrow_mant[at], memories.narrow_exp[at] = mant[0], exp[0]
 
-    def put_wide(self, at: Index | slice, patterns: NDArray[np.uint16]) -> None:
+    def put_wide(self, at: Ids | slice, patterns: Bits) -> None:
         """Set vectors from patterns ``[batch, count, N]``; one entry counts for all lanes."""
         self.wide[at] = decode(patterns.transpose(1, 2, 0))
 
-    def get_wide(self, at: Index | slice, lanes: int) -> NDArray[np.uint16]:
+    def get_wide(self, at: Ids | slice, lanes: int) -> Bits:
         """Patterns ``[lanes, count, N]``."""
         return np.ascontiguousarray(encode(self.wide[at][..., :lanes]).transpose(2, 0, 1))
 
-    def put_narrow(self, at: Index | slice, mant: ArrayLike, exp: ArrayLike) -> None:
+    def put_narrow(self, at: Ids | slice, mant: ArrayLike, exp: ArrayLike) -> None:
         """Set vectors from mantissas ``[batch, count, N]`` and exponents ``[batch, count]``."""
         act = self.config.act
         codes, exponents = np.asarray(mant), np.asarray(exp)
@@ -176,7 +176,7 @@ class Lanes:
         self.grain[at] = np.where(codes.any(axis=-1).T, scale, np.inf)
         self.narrow[at] = codes.transpose(1, 2, 0) * scale[:, None]
 
-    def get_narrow(self, at: Index | slice, lanes: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    def get_narrow(self, at: Ids | slice, lanes: int) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """Mantissas ``[lanes, count, N]`` and exponents ``[lanes, count]``."""
         scale = self.scale[at][..., :lanes]
         mant = self.narrow[at][..., :lanes] / scale[:, None]
@@ -193,19 +193,19 @@ class WordAccess:
         Addresses, any shape.
     """
 
-    def __init__(self, index: Index):
+    def __init__(self, index: Ids):
         self.shape = index.shape
         self.flat = np.ascontiguousarray(index).reshape(-1)
         self.base = int(self.flat[0])
         self.steps = _steps(index)
 
     @cached_property
-    def _last(self) -> Index | None:
+    def _last(self) -> Ids | None:
         """Numbers of the last words written to each address, which stay; None if no two words have the same address."""
         last = len(self.flat) - 1 - np.unique(self.flat[::-1], return_index=True)[1]
         return None if len(last) == len(self.flat) else np.sort(last)
 
-    def view(self, array: NDArray[Any]) -> NDArray[Any] | None:
+    def view(self, array: Array) -> Array | None:
         """The words ``[*shape, ...]`` of a memory ``[depth, ...]``, if the addresses are regular."""
         if self.steps is None:
             return None
@@ -218,11 +218,11 @@ class WordAccess:
             (*strides, *array.strides[1:]),
         )
 
-    def writable(self, array: NDArray[Any]) -> NDArray[Any] | None:
+    def writable(self, array: Array) -> Array | None:
         """A view that can be written as a whole, if there is one."""
         return self.view(array) if self._last is None else None
 
-    def read(self, array: NDArray[Any], name: str, pool: Pool) -> NDArray[Any]:
+    def read(self, array: Array, name: str, pool: Pool) -> Array:
         """The words; not to be changed. What is gathered stays valid until ``name`` is used again."""
         view = self.view(array)
         if view is not None:
@@ -231,7 +231,7 @@ class WordAccess:
         np.take(array, self.flat, axis=0, out=out, mode="clip")
         return out.reshape(*self.shape, *array.shape[1:])
 
-    def write(self, array: NDArray[Any], values: NDArray[Any]) -> None:
+    def write(self, array: Array, values: Array) -> None:
         """Store words, in order; ``values`` must not overlap the memory."""
         target = self.writable(array)
         if target is not None:
@@ -244,7 +244,7 @@ class WordAccess:
             array[self.flat[self._last]] = words[self._last]
 
 
-def _steps(index: Index) -> tuple[int, ...] | None:
+def _steps(index: Ids) -> tuple[int, ...] | None:
     """Steps between addresses along every axis, if each is an arithmetic progression."""
     base = int(index.flat[0])
     steps = []

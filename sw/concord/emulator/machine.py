@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.emulator.fused import LoadRule
 from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
@@ -25,13 +24,13 @@ from concord.golden import blocks
 from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
-from concord.program.chains import Index
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
 from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import INTEGER_REGIONS, RegionId
 from concord.spec.operations import Op
+from concord.utils.arrays import Bits, Bytes, Ids
 
 #: Lanes that are worked on together: few enough to stay in the cache, many enough to hide the cost of a call.
 LANES = 512
@@ -64,7 +63,7 @@ class _Plan:
 
     trace: Trace
     run: Run
-    steps: tuple[tuple[ChainSlice, NDArray[np.uint16] | None], ...]
+    steps: tuple[tuple[ChainSlice, Bits | None], ...]
 
 
 class Emulator:
@@ -170,7 +169,7 @@ class Emulator:
         lanes, plan, touched = self._single, self._plan(1, pc, fast, tiles), self._footprint(pc, tiles)
         lanes.hold(tiles)
         self._load(lanes, touched.live)
-        steps: list[Index] = []
+        steps: list[Ids] = []
         self.memories.flags |= self._execute(plan, lanes, 1, steps)
         for mem in COPIED:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
@@ -254,7 +253,7 @@ class Emulator:
         touched = self._touched(phases)
         lanes = self._take_lanes(size, min(workers, len(chunks)), tiles)
 
-        def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[list[Any]]], NDArray[np.uint8]]:
+        def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[list[Any]]], Bytes]:
             worker_lanes, flags, load = lanes[worker], np.zeros_like(self.memories.flags), touched.live
             results: dict[int, list[list[Any]]] = {}
             for start in starts:
@@ -345,7 +344,7 @@ class Emulator:
         run = self._trace(pc)
         noise = blocks.Noise(self.config.mfu_lanes)
         known: dict[Chain, list[ChainSlice]] = {}
-        steps: list[tuple[ChainSlice, NDArray[np.uint16] | None]] = []
+        steps: list[tuple[ChainSlice, Bits | None]] = []
         for chain in run.chains:
             if chain not in known:
                 known[chain] = chain_slices(self._access(chain), self._fetch(chain, tiles), tiles, size, fast)
@@ -384,7 +383,7 @@ class Emulator:
 
     def _access(self, chain: Chain) -> Access:
         if chain not in self._accesses:
-            self._accesses[chain] = Access(chain, self.config)
+            self._accesses[chain] = Access.of(chain, self.config)
         return self._accesses[chain]
 
     def _fetch(self, chain: Chain, tiles: Tiles) -> Weights | None:
@@ -397,7 +396,7 @@ class Emulator:
         for mem in COPIED:
             lanes.load(self.memories, mem, _sorted(addresses[mem]))
 
-    def _execute(self, plan: _Plan, lanes: Lanes, count: int, steps: list[Index] | None = None) -> NDArray[np.uint8]:
+    def _execute(self, plan: _Plan, lanes: Lanes, count: int, steps: list[Ids] | None = None) -> Bytes:
         """Run a program on some lanes, the first ``count`` of which hold samples; returns the flags by address.
 
         ``steps`` gets the steps of the windows of every sliding product in the first lane.
@@ -417,5 +416,5 @@ class Emulator:
         return flags
 
 
-def _sorted(addresses: Set[int]) -> Index:
+def _sorted(addresses: Set[int]) -> Ids:
     return np.array(sorted(addresses), dtype=np.int64)

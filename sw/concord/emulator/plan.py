@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.cycles import window_steps
 from concord.emulator import kernels
@@ -16,11 +15,11 @@ from concord.emulator.tiles import Tiles
 from concord.emulator.written import WrittenProduct
 from concord.golden import binary16
 from concord.golden.scale import scaled
-from concord.operations.float32 import F32, from_keys, to_keys
+from concord.operations.float32 import from_keys, to_keys
 from concord.program.access import Access, Segment
-from concord.program.chains import Index
 from concord.program.weights import Weights
 from concord.spec.isa import Mem, Op
+from concord.utils.arrays import Bits, Float32s, Ids, Ints
 
 #: Values that one step may handle at once: few enough for the cache, many enough to hide the cost of a call.
 _PART_VALUES = 1 << 19
@@ -45,7 +44,7 @@ class NumpyPass:
         self.matrix = None if written is None else WordAccess(written)
         self.scale_operands = [WordAccess(index[positions, rows]) for index in access.scale]
 
-    def scale(self, lanes: Lanes, units: NDArray[np.int64], out: F32) -> None:
+    def scale(self, lanes: Lanes, units: Ints, out: Float32s) -> None:
         """Codes of accumulators, by factors and fractions in the wide memory."""
         assert self.chain.scale is not None
         factors, fractions = (
@@ -56,11 +55,11 @@ class NumpyPass:
     def run(
         self,
         lanes: Lanes,
-        x: F32,
-        buffers: list[F32],
+        x: Float32s,
+        buffers: list[Float32s],
         slots: list[dict[str, int]],
-        table: F32,
-        noise: NDArray[np.uint16] | None,
+        table: Float32s,
+        noise: Bits | None,
     ) -> int:
         """Go on with values ``x``, which are in one of the ``buffers`` or not to be changed; returns the flags."""
         pool, flags = lanes.pool, 0
@@ -83,7 +82,7 @@ class NumpyPass:
             flags |= self._convert(lanes, x, noise, self.matrix)
         return flags
 
-    def _convert(self, lanes: Lanes, x: F32, noise: NDArray[np.uint16] | None, place: WordAccess) -> int:
+    def _convert(self, lanes: Lanes, x: Float32s, noise: Bits | None, place: WordAccess) -> int:
         """Write the narrow destination, or rows of tiles."""
         pool, (blocks, fmt) = lanes.pool, lanes.blocks(place is self.matrix)
         direct = place.writable(blocks.values)
@@ -148,7 +147,7 @@ class ChainSlice:
         if fast and possible(chain):
             self._fuse(source)
 
-    def _fuse(self, source: Index) -> None:
+    def _fuse(self, source: Ids) -> None:
         """Prepare the compiled kernels."""
         chain, config = self.chain, self.access.config
         if chain.reduce is None:
@@ -165,7 +164,7 @@ class ChainSlice:
             matrix = None if self.access.rows is None else self.tiles.places(self.access.rows[at])
             self.fused.append(FusedPass(config, pass_rows, targets, chain.quant, chain, operands, matrix))
 
-    def run(self, lanes: Lanes, slots: list[dict[str, int]], table: F32, noise: NDArray[np.uint16] | None) -> int:
+    def run(self, lanes: Lanes, slots: list[dict[str, int]], table: Float32s, noise: Bits | None) -> int:
         """Execute; returns the flags. ``noise`` is ``[positions * rows, N]`` of the whole chain."""
         buffers = [lanes.pool.take(name, (*self.shape, lanes.batch)) for name in ("value 0", "value 1")]
         units, flags = self._units(lanes)
@@ -188,14 +187,14 @@ class ChainSlice:
         """Rows of a pass among those of the piece."""
         return slice(rows_pass.rows.start - self.rows.start, rows_pass.rows.stop - self.rows.start)
 
-    def _units(self, lanes: Lanes) -> tuple[NDArray[np.int64] | None, int]:
+    def _units(self, lanes: Lanes) -> tuple[Ints | None, int]:
         """Accumulators that become codes, if they do, and flags."""
         if self.chain.scale is None or self.product is None:
             return None, 0
         units = lanes.pool.take("units", (*self.shape, lanes.batch), np.int64)
         return units, self.product.units(lanes, units)
 
-    def window_steps(self, lanes: Lanes) -> Index:
+    def window_steps(self, lanes: Lanes) -> Ids:
         """Steps ``[outer, inner]`` of the windows of a sliding product, all pieces of it, in the first lane."""
         exponents = np.frexp(lanes.scale[self.access.source[:, 0], 0])[1].astype(np.int64) - 1
         return window_steps(self.chain, exponents.reshape(*self.chain.shape[:2], -1), self.access.config)
@@ -203,10 +202,10 @@ class ChainSlice:
     def _run_fused(
         self,
         lanes: Lanes,
-        buffers: list[F32],
-        units: NDArray[np.int64] | None,
+        buffers: list[Float32s],
+        units: Ints | None,
         slots: list[dict[str, int]],
-        table: F32,
+        table: Float32s,
     ) -> int:
         """Runs the piece with compiled kernels."""
         x, flags, sums = buffers[0].reshape(-1, lanes.batch), 0, False
@@ -234,7 +233,13 @@ class ChainSlice:
         return flags
 
     def _run_alone(
-        self, rows_pass: NumpyPass, vector: int, lanes: Lanes, values: F32, slots: list[dict[str, int]], table: F32
+        self,
+        rows_pass: NumpyPass,
+        vector: int,
+        lanes: Lanes,
+        values: Float32s,
+        slots: list[dict[str, int]],
+        table: Float32s,
     ) -> int:
         """One vector of a pass, with values that are not finite."""
         position, row = divmod(vector, rows_pass.rows.stop - rows_pass.rows.start)
@@ -243,7 +248,7 @@ class ChainSlice:
         other = lanes.pool.take("single 1", values.shape)
         return alone.run(lanes, values, [values, other], slots, table, None)
 
-    def _source(self, lanes: Lanes, out: F32) -> tuple[F32, int]:
+    def _source(self, lanes: Lanes, out: Float32s) -> tuple[Float32s, int]:
         if self.product is not None:
             return out, self.product.run(lanes, out)
         if self.chain.reduce is None:
@@ -251,7 +256,7 @@ class ChainSlice:
         self._maximum(lanes, out)
         return out, 0
 
-    def _maximum(self, lanes: Lanes, out: F32) -> None:
+    def _maximum(self, lanes: Lanes, out: Float32s) -> None:
         """Maximum over the window, and over all elements."""
         pool, memory = lanes.pool, lanes.memory(self.chain.mem)
         top, key = (pool.take(name, out.shape, np.int32) for name in ("key 0", "key 1"))
@@ -269,7 +274,7 @@ class ChainSlice:
         if special:
             self._golden_maximum(lanes, out)
 
-    def _golden_maximum(self, lanes: Lanes, out: F32) -> None:
+    def _golden_maximum(self, lanes: Lanes, out: Float32s) -> None:
         """Maximum by the golden model, for NaNs."""
         memory = lanes.memory(self.chain.mem)
         best = np.full(out.shape, MINUS_INFINITY, dtype=np.uint16)

@@ -17,22 +17,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.emulator.fused import compiled
 from concord.emulator.kernels import decode, round_doubles, round_singles, round_sums
 from concord.emulator.lanes import Lanes, WordAccess
 from concord.golden import accumulate
-from concord.operations.float32 import F32
 from concord.program import Chain
-from concord.program.chains import Index
 from concord.program.weights import Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.sums.exact import DOUBLE_BITS, SINGLE_BITS
-from concord.utils.arrays import FloatArray
-
-Columns = NDArray[np.int64]
+from concord.utils.arrays import Array, Bools, Float32s, FloatArray, Ids, Integers, Ints
 
 #: Of so many positions and lanes one may exceed float32; with more of them, all are computed in float64.
 _RARE = 16
@@ -99,7 +94,7 @@ class BlockProduct:
     #: Weights that are the same in all lanes.
     weights: Weights | None = None
 
-    def __init__(self, chain: Chain, index: Index, rows: int, config: NpuConfig, fast: bool):
+    def __init__(self, chain: Chain, index: Ids, rows: int, config: NpuConfig, fast: bool):
         self.config, self.index, self._fast = config, index, fast
         self.depthwise = chain.depthwise
         self.used = np.unique(index)
@@ -111,12 +106,12 @@ class BlockProduct:
         #: Below this magnitude everything stays in the register.
         self.register = 2.0 ** (config.register_bits - 1 - config.acc_frac)
 
-    def run(self, lanes: Lanes, out: F32) -> int:
+    def run(self, lanes: Lanes, out: Float32s) -> int:
         """Results as binary16 values, and flags."""
         flags, exact = self.add_up(lanes, out)
         return flags | (round_singles(out, lanes.pool) if exact else 0)
 
-    def add_up(self, lanes: Lanes, out: F32) -> tuple[int, bool]:
+    def add_up(self, lanes: Lanes, out: Float32s) -> tuple[int, bool]:
         """Flags, and whether the results are exact sums that are not rounded yet; binary16 values otherwise."""
         top, least = self._extremes(lanes)
         bounds = self._bounds(lanes)
@@ -128,7 +123,7 @@ class BlockProduct:
                 return 0, True
         return self._run_double(lanes, bound, bounds.factor, out), False
 
-    def units(self, lanes: Lanes, out: NDArray[np.int64]) -> int:
+    def units(self, lanes: Lanes, out: Ints) -> int:
         """Accumulators as ``vv_scale`` reads them, whole numbers of ``2**wgt_exp_min``; returns the flags."""
         top, least = self._extremes(lanes)
         bounds = self._bounds(lanes)
@@ -150,7 +145,7 @@ class BlockProduct:
             flags |= bool(over.any()) << Flag.ACC_OVERFLOW
         return flags
 
-    def _whole(self, sums: NDArray[Any], out: NDArray[np.int64]) -> None:
+    def _whole(self, sums: Array, out: Ints) -> None:
         """Sums as whole numbers of units; they are destroyed."""
         np.multiply(sums, sums.dtype.type(2.0**-self.config.wgt_exp_min), out=sums)
         np.copyto(out, np.floor(sums, out=sums), casting="unsafe")
@@ -167,18 +162,18 @@ class BlockProduct:
     def _bounds(self, lanes: Lanes) -> SumBounds:
         raise NotImplementedError
 
-    def _sum(self, lanes: Lanes, sums: NDArray[Any]) -> None:
+    def _sum(self, lanes: Lanes, sums: Array) -> None:
         """Sums ``[positions, rows, N, B]`` in the arithmetic of the array, where they are exact."""
         raise NotImplementedError
 
-    def _column_sums(self, lanes: Lanes, lane: Index, x: FloatArray, sizes: bool) -> FloatArray:
+    def _column_sums(self, lanes: Lanes, lane: Ids, x: FloatArray, sizes: bool) -> FloatArray:
         """Sums ``[columns, rows, N]`` of sources ``[columns, rows, blocks, N]`` in some lanes; of magnitudes if wanted.
 
         With fewer rows of sources than of the product the last one counts for all that follow.
         """
         raise NotImplementedError
 
-    def _codes(self, lanes: Lanes, lane: Index, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _codes(self, lanes: Lanes, lane: Ids, row: int) -> tuple[Array, Array]:
         """Mantissas ``[..., N, blocks, elements]`` and exponents of a row of tiles, by lane or for all lanes."""
         raise NotImplementedError
 
@@ -192,7 +187,7 @@ class BlockProduct:
 
     # In float32 --------------------------------------------------------------------------------
 
-    def _beyond_single(self, lanes: Lanes, top: float, least: float, bounds: SumBounds) -> Columns | None:
+    def _beyond_single(self, lanes: Lanes, top: float, least: float, bounds: SumBounds) -> Ids | None:
         """Positions and lanes ``[count, 2]`` whose sums may be no float32 numbers; nothing if there are many.
 
         ``top`` and ``least``: greatest scale and least grain of all sources.
@@ -209,7 +204,7 @@ class BlockProduct:
             beyond = lanes.scale[window].max(axis=1) > lanes.grain[window].min(axis=1) * bounds.ratio
         return np.argwhere(beyond) if np.count_nonzero(beyond) * _RARE <= beyond.size else None
 
-    def _run_single(self, lanes: Lanes, beyond: Columns, out: F32) -> None:
+    def _run_single(self, lanes: Lanes, beyond: Ids, out: Float32s) -> None:
         self._sum(lanes, out)
         for part in self._parts(len(beyond)):
             position, lane = beyond[part].T
@@ -219,20 +214,20 @@ class BlockProduct:
             round_doubles(sums, columns, lanes.pool)
             out[position, :, :, lane] = columns  # what is rounded once more stays as it is
 
-    def _columns(self, lanes: Lanes, position: Index, lane: Index, sizes: bool = False) -> FloatArray:
+    def _columns(self, lanes: Lanes, position: Ids, lane: Ids, sizes: bool = False) -> FloatArray:
         """Sums ``[columns, rows, N]`` of some (position, lane) pairs; of magnitudes if wanted."""
         x = lanes.narrow[self.index[position], :, lane[:, None, None]].astype(np.float64)  # [columns, rows, blocks, N]
         return self._column_sums(lanes, lane, np.abs(x) if sizes else x, sizes)
 
     # In float64 --------------------------------------------------------------------------------
 
-    def _run_double(self, lanes: Lanes, bound: float, factor: Any, out: F32) -> int:
+    def _run_double(self, lanes: Lanes, bound: float, factor: Any, out: Float32s) -> int:
         sums = lanes.pool.take("sums", out.shape, np.float64)
         flags, unsafe = self._doubles(lanes, bound, factor, sums)
         flags |= round_sums(sums, out, lanes.pool)
         return flags | (self._golden(lanes, out, unsafe) if len(unsafe) else 0)
 
-    def _doubles(self, lanes: Lanes, bound: float, factor: Any, sums: FloatArray) -> tuple[int, Columns]:
+    def _doubles(self, lanes: Lanes, bound: float, factor: Any, sums: FloatArray) -> tuple[int, Ids]:
         """Saturated sums; flags, and positions and lanes ``[count, 2]`` that are left to the definition."""
         self._sum(lanes, sums)
         unsafe = np.empty((0, 2), dtype=np.int64)
@@ -250,7 +245,7 @@ class BlockProduct:
                 flags |= 1 << Flag.ACC_OVERFLOW
         return flags, unsafe
 
-    def _may_leave(self, lanes: Lanes, columns: Columns) -> NDArray[np.bool_]:
+    def _may_leave(self, lanes: Lanes, columns: Ids) -> Bools:
         """Mask of (position, lane) pairs whose magnitudes add up to more than the register holds.
 
         Exact below ``self.exact``, where every sum is a float64 number.
@@ -271,7 +266,7 @@ class BlockProduct:
 
     # The exact way -----------------------------------------------------------------------------
 
-    def _golden(self, lanes: Lanes, out: F32, columns: Columns) -> int:
+    def _golden(self, lanes: Lanes, out: Float32s, columns: Ids) -> int:
         """Compute some (position, lane) pairs by the definition."""
         flags = 0
         for part in self._parts(len(columns)):
@@ -282,7 +277,7 @@ class BlockProduct:
             flags |= bool(acc_over.any()) << Flag.ACC_OVERFLOW | bool(half_over.any()) << Flag.HALF_OVERFLOW
         return flags
 
-    def _golden_sums(self, lanes: Lanes, columns: Columns) -> accumulate.GridIntegers:
+    def _golden_sums(self, lanes: Lanes, columns: Ids) -> Integers:
         """Accumulators ``[columns, rows, N]``."""
         position, lane = columns.T
         index = self.index[position]  # [columns, rows, blocks]
@@ -295,7 +290,7 @@ class BlockProduct:
         ]
         return np.stack(sums, axis=1)
 
-    def _golden_row(self, mant: Columns, exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.GridIntegers:
+    def _golden_row(self, mant: Ids, exp: Ids, w_mant: Ids, w_exp: Ids) -> Integers:
         """Sums ``[columns, N]`` of one row of tiles."""
         config = self.config
         if not self.depthwise:
@@ -307,7 +302,7 @@ class BlockProduct:
         ]
         return np.stack(sums, axis=1)
 
-    def _accumulate(self, x_mant: Columns, x_exp: Columns, w_mant: Columns, w_exp: Columns) -> accumulate.GridIntegers:
+    def _accumulate(self, x_mant: Ids, x_exp: Ids, w_mant: Ids, w_exp: Ids) -> Integers:
         return accumulate.accumulate(x_mant, x_exp, w_mant, w_exp, self.config.acc_frac, self.config.acc_register)
 
 
@@ -324,7 +319,7 @@ class Product(BlockProduct):
         Whether compiled kernels are used.
     """
 
-    def __init__(self, chain: Chain, index: Index, weights: Weights, config: NpuConfig, fast: bool = False):
+    def __init__(self, chain: Chain, index: Ids, weights: Weights, config: NpuConfig, fast: bool = False):
         super().__init__(chain, index, len(weights.mant), config, fast)
         self.weights: Weights = weights
         self._constant = SumBounds.of(config, weights.norm, weights.spread)
@@ -332,17 +327,17 @@ class Product(BlockProduct):
     def _bounds(self, lanes: Lanes) -> SumBounds:
         return self._constant
 
-    def _codes(self, lanes: Lanes, lane: Index, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _codes(self, lanes: Lanes, lane: Ids, row: int) -> tuple[Array, Array]:
         return self.weights.mant[row], self.weights.exp[row]
 
-    def _column_sums(self, lanes: Lanes, lane: Index, x: FloatArray, sizes: bool) -> FloatArray:
+    def _column_sums(self, lanes: Lanes, lane: Ids, x: FloatArray, sizes: bool) -> FloatArray:
         weights = np.abs(self.weights.values) if sizes else self.weights.values
         if self.depthwise:
             return np.asarray((x.swapaxes(2, 3) * weights).sum(axis=-1))
         x = x.reshape(*x.shape[:2], 1, -1)
         return np.asarray((x @ weights.swapaxes(1, 2))[:, :, 0])
 
-    def _sum(self, lanes: Lanes, sums: NDArray[Any]) -> None:
+    def _sum(self, lanes: Lanes, sums: Array) -> None:
         single = sums.dtype == np.float32
         weights = self.weights.singles if single else self.weights.values
         if single and self._fast and self.depthwise:
@@ -353,7 +348,7 @@ class Product(BlockProduct):
         else:
             self._dense(lanes, weights, sums)
 
-    def _dense(self, lanes: Lanes, weights: NDArray[Any], sums: NDArray[Any]) -> None:
+    def _dense(self, lanes: Lanes, weights: Array, sums: Array) -> None:
         native, pool, batch = self.config.native, lanes.pool, lanes.batch
         positions, groups, blocks = self.index.shape
         depth = blocks * native
@@ -372,7 +367,7 @@ class Product(BlockProduct):
         together = np.matmul(weights[0], exact).reshape(-1, positions, batch)
         np.copyto(sums.reshape(positions, -1, batch), together.transpose(1, 0, 2))
 
-    def _depthwise(self, lanes: Lanes, weights: NDArray[Any], sums: NDArray[Any]) -> None:
+    def _depthwise(self, lanes: Lanes, weights: Array, sums: Array) -> None:
         term = lanes.pool.take("exact", sums.shape, sums.dtype.type)
         for tap, place in enumerate(self.places):
             x = place.read(lanes.narrow, "gathered", lanes.pool)

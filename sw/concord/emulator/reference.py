@@ -20,13 +20,11 @@ from concord.golden.scale import scale_accumulators
 from concord.image import Memories
 from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, Trace, trace
-from concord.program.chains import Index
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
 from concord.spec.formats import BINARY16_INF, BlockFormat, Flag, Rounding
 from concord.spec.isa import Mem, Op
-
-Bits = NDArray[np.uint16]
+from concord.utils.arrays import Bits, Bools, Ids, Integers, Ints
 
 #: binary16 pattern of -inf, where maxima start.
 LOWEST = 0x8000 | BINARY16_INF
@@ -109,7 +107,7 @@ class ReferenceMachine:
             if written is not None:
                 self._write_row(chain, int(written[o, i, r]), x)
 
-    def _window_steps(self, chain: Chain) -> Index:
+    def _window_steps(self, chain: Chain) -> Ids:
         """Steps of the windows of a sliding product."""
         source = np.where(chain.inside(), chain.sources(self.config)[:, :, 0, :, 0], 0)
         return window_steps(chain, self.memories.narrow_exp[source].astype(np.int64), self.config)
@@ -126,7 +124,7 @@ class ReferenceMachine:
 
     # Source ------------------------------------------------------------------------------------
 
-    def _source(self, chain: Chain, index: Index, inside: NDArray[np.bool_], matrix: Index | None, row: int) -> Any:
+    def _source(self, chain: Chain, index: Ids, inside: Bools, matrix: Ids | None, row: int) -> Any:
         if matrix is not None:
             if chain.depthwise:
                 acc = self._depthwise(index, inside, matrix[row], *chain.tap_places(self.config))
@@ -158,7 +156,7 @@ class ReferenceMachine:
             return np.array(self.memories.wide[at])
         return blocks.to_binary16(self.memories.narrow_mant[at], self.memories.narrow_exp[at])
 
-    def _blocks(self, index: Index, inside: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _blocks(self, index: Ids, inside: Bools) -> tuple[Ints, Ints]:
         """Mantissas and exponents of the source vectors ``[taps, cols]``; zero outside the image."""
         at = np.where(inside[:, None], index, 0)
         self._within(Mem.NARROW, int(at.max()))
@@ -166,12 +164,12 @@ class ReferenceMachine:
         exp = np.where(inside[:, None], self.memories.narrow_exp[at], self.config.act_exp_min)
         return mant.astype(np.int64), exp.astype(np.int64)
 
-    def _weights(self, words: Index) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    def _weights(self, words: Ids) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         if words.max() >= self.config.matrix_depth:
             raise ValueError(f"matrix addresses must be below {self.config.matrix_depth}, not {words.max()}")
         return self.memories.matrix_mant[words], self.memories.matrix_exp[words]
 
-    def _dense(self, index: Index, inside: NDArray[np.bool_], matrix: Index, row: int) -> accumulate.GridIntegers:
+    def _dense(self, index: Ids, inside: Bools, matrix: Ids, row: int) -> Integers:
         """Sums over taps, columns and parts of a tile; every part is one block of L weights per row."""
         config = self.config
         mant, exp = self._blocks(index, inside)
@@ -187,9 +185,7 @@ class ReferenceMachine:
             config.acc_register,
         )
 
-    def _depthwise(
-        self, index: Index, inside: NDArray[np.bool_], words: Index, word: Index, lane: Index
-    ) -> accumulate.GridIntegers:
+    def _depthwise(self, index: Ids, inside: Bools, words: Ids, word: Ids, lane: Ids) -> Integers:
         """Row n: the sum over taps of weight[n, tap] * x[n], with the weights of each tap in a word and a lane."""
         config = self.config
         mant, exp = self._blocks(index, inside)
@@ -222,7 +218,7 @@ class ReferenceMachine:
         self._flag(chain, Flag.TABLE_CLAMPED, clamped)
         return entries
 
-    def _scaled(self, chain: Chain, acc: accumulate.GridIntegers, factors: Bits, fractions: Bits) -> Bits:
+    def _scaled(self, chain: Chain, acc: Integers, factors: Bits, fractions: Bits) -> Bits:
         assert chain.scale is not None
         bits, acc_over = scale_accumulators(acc, factors, fractions, chain.scale.shift, self.config)
         self._flag(chain, Flag.ACC_OVERFLOW, acc_over)

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concord.cycles import Counts, counts_of
 from concord.program import Chain, Trace
 from concord.program.integers import IntegerChain, TensorStep
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Trap
+from concord.utils.arrays import Ints
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Run:
     chains: int
     vectors: int
     executed: tuple[Trace, NpuConfig] | None = field(default=None, compare=False, repr=False)
-    steps: tuple[NDArray[np.int64], ...] | None = field(default=None, compare=False, repr=False)
+    steps: tuple[Ints, ...] | None = field(default=None, compare=False, repr=False)
     grown: tuple[bool, ...] = ()
 
     @property
@@ -77,7 +75,7 @@ class Run:
 def report(
     trace: Trace,
     config: NpuConfig,
-    steps: Sequence[NDArray[np.int64]] | None = None,
+    steps: Sequence[Ints] | None = None,
     grown: Sequence[bool] = (),
 ) -> Run:
     """Counters of a run that executed this trace; they wrap at 32 bits as the registers do.
@@ -109,6 +107,10 @@ def ended_by(trace: Trace, number: int) -> Trace:
     items = trace.items[: number + 1]
     chains = tuple(each for each in items if isinstance(each, Chain))
     return replace(
-        trace, chains=chains, trap=Trap.INTEGER_RANGE, pc=item.pc, items=items,
+        trace,
+        chains=chains,
+        trap=Trap.INTEGER_RANGE,
+        pc=item.pc,
+        items=items,
         events=trace.events[: executing[number] + 1],
-    )  # fmt: skip
+    )

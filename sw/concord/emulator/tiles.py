@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from concord.program import Chain
-from concord.program.chains import Index
 from concord.program.matrix_writes import row_words
 from concord.program.weights import product_words
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op
+from concord.utils.arrays import Ids
 
 
 class Tiles:
@@ -43,7 +43,7 @@ class Tiles:
         for chain in every:
             if self.own(chain):
                 numbers |= self._read(chain)
-        self.numbers: Index = np.array(sorted(numbers), dtype=np.int64)
+        self.numbers: Ids = np.array(sorted(numbers), dtype=np.int64)
 
     @cached_property
     def key(self) -> tuple[tuple[int, ...], frozenset[int]]:
@@ -63,16 +63,16 @@ class Tiles:
         count = self.config.native if chain.depthwise else self.config.rows
         return set((tiles * self.config.rows + np.arange(count)).ravel().tolist())
 
-    def slots(self, tiles: Index) -> Index:
+    def slots(self, tiles: Ids) -> Ids:
         """Places of tiles among these."""
         return np.searchsorted(self.numbers, tiles)
 
-    def places(self, rows: Index) -> Index:
+    def places(self, rows: Ids) -> Ids:
         """Places of rows of tiles."""
         tile, row = np.divmod(rows, self.config.rows)
         return np.asarray(row * len(self.numbers) + self.slots(tile))
 
-    def words(self, rows: Index) -> tuple[Index, Index]:
+    def words(self, rows: Ids) -> tuple[Ids, Ids]:
         """Words ``[rows, N/L]`` of the matrix memory with rows of tiles, and the row of each of them.
 
         Of a tile that ends beyond the memory the last word stands for those that are missing.

@@ -6,21 +6,16 @@ are those of as many elements with the greatest mantissa, at its greatest power 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.emulator.fused import compiled
 from concord.emulator.lanes import Lanes
 from concord.emulator.product import BlockProduct, SumBounds
 from concord.emulator.tiles import Tiles
 from concord.golden.blocks import floor_log2
-from concord.operations.float32 import F32
 from concord.program import Chain
-from concord.program.chains import Index
 from concord.program.weights import product_words
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, Float32s, FloatArray, Ids
 
 
 class WrittenProduct(BlockProduct):
@@ -37,7 +32,7 @@ class WrittenProduct(BlockProduct):
         Whether compiled kernels are used.
     """
 
-    def __init__(self, chain: Chain, index: Index, rows: slice, tiles: Tiles, fast: bool = False):
+    def __init__(self, chain: Chain, index: Ids, rows: slice, tiles: Tiles, fast: bool = False):
         config = tiles.config
         super().__init__(chain, index, rows.stop - rows.start, config, fast)
         words = product_words(chain, config)
@@ -62,7 +57,7 @@ class WrittenProduct(BlockProduct):
             word, lane = chain.tap_places(config)
             self._taps = elements[:, word] + lane
 
-    def _row(self, lanes: Lanes, row: int) -> F32:
+    def _row(self, lanes: Lanes, row: int) -> Float32s:
         """Weights ``[N, K, B]`` of a row of tiles; a view, if they are in one piece."""
         native, every = self.config.native, self._every[row]
         first = self._engines[row] * native
@@ -83,7 +78,7 @@ class WrittenProduct(BlockProduct):
             self.config, most * top.max(axis=(0, 1)).astype(np.float64), most * spread.astype(np.float64)
         )
 
-    def _sum(self, lanes: Lanes, sums: NDArray[Any]) -> None:
+    def _sum(self, lanes: Lanes, sums: Array) -> None:
         kind = sums.dtype.type
         if self.depthwise:
             x = lanes.narrow[self.index].astype(kind, copy=False)  # [positions, rows, taps, N, B]
@@ -109,7 +104,7 @@ class WrittenProduct(BlockProduct):
     def _column_size(self) -> int:
         return super()._column_size() * self.config.native
 
-    def _column_sums(self, lanes: Lanes, lane: Index, x: FloatArray, sizes: bool) -> FloatArray:
+    def _column_sums(self, lanes: Lanes, lane: Ids, x: FloatArray, sizes: bool) -> FloatArray:
         sums = np.empty((len(x), *self.shape[1:]))
         for row in range(self.shape[1]):
             weights = self._row(lanes, row)[..., lane].astype(np.float64)
@@ -120,7 +115,7 @@ class WrittenProduct(BlockProduct):
                 np.einsum("nkc,ck->cn", weights, source.reshape(len(x), -1), out=sums[:, row])
         return sums
 
-    def _codes(self, lanes: Lanes, lane: Index, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _codes(self, lanes: Lanes, lane: Ids, row: int) -> tuple[Array, Array]:
         """Each block with the exponent that conversion would give it; the terms of a sum are the same numbers."""
         fmt = self.config.wgt
         block = 1 if self.depthwise else self.config.lanes

@@ -65,8 +65,9 @@ class Example:
         return float(np.abs(np.asarray(results) - reference).max() / np.abs(reference).max())
 
 
-def chain(first: str, *rest: str) -> list[str]:
-    """The lines of one chain, the first one less indented."""
+def chain(text: str) -> list[str]:
+    """The lines of one chain, which semicolons part in the text, the first one less indented."""
+    first, *rest = text.split("; ")
     return [first, *(f"  {line}" for line in rest)]
 
 

@@ -43,9 +43,13 @@ class _Images:
         self.output_shape = (out_height, out_width, outputs)
         self.allocator = allocator = Allocator(config)
         self.size = {
-            "C": allocator.tiles(channels), "K": allocator.tiles(outputs), "H": height, "W": width, "HO": out_height,
+            "C": allocator.tiles(channels),
+            "K": allocator.tiles(outputs),
+            "H": height,
+            "W": width,
+            "HO": out_height,
             "WO": out_width,
-        }  # fmt: skip
+        }
         if wide:
             allocator.input("x_in", shape, "image, C vectors a position")
             allocator.narrow("x", height * width * self.size["C"], "the same, narrow")
@@ -56,7 +60,7 @@ class _Images:
     def convert(self) -> tuple[str, list[str]]:
         """The section that converts the image to narrow, one position a vector group."""
         lines = ["set_shape C, 1", "set_iters W, H"]
-        lines += chain("v_rd wide, x_in, row=1, inner=C, outer=W*C", "v_wr narrow, x, row=1, inner=C, outer=W*C")
+        lines += chain("v_rd wide, x_in, row=1, inner=C, outer=W*C; v_wr narrow, x, row=1, inner=C, outer=W*C")
         return "Image to narrow.", lines
 
     def window(self) -> list[str]:
@@ -111,7 +115,7 @@ def _convolution(
 
     positions = images.output_shape[0] * images.output_shape[1]
     lines = ["set_shape K, C", "set_iters WO, HO", *images.window()]
-    lines += chain(images.read(), "mv_mul w", "vv_add b, row=1", "v_relu", images.write())
+    lines += chain(f"{images.read()}; mv_mul w; vv_add b, row=1; v_relu; {images.write()}")
     return images.example(
         name,
         f"Convolution {kernel}x{kernel}, stride {stride}: {side}x{side}x{inputs} to {outputs} channels, ReLU.",
@@ -145,7 +149,8 @@ def depthwise3x3(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Exa
         return np.asarray(np.maximum(np.einsum("nyxhwc,chw->nyxc", patches, weight) + bias, 0))
 
     lines = ["set_shape K, 1", "set_iters WO, HO", *images.window()]
-    lines += chain(images.read(", row=1"), "mv_mul w, mode=depthwise", "vv_add b, row=1", "v_relu", images.write())
+    read = images.read(", row=1")
+    lines += chain(f"{read}; mv_mul w, mode=depthwise; vv_add b, row=1; v_relu; {images.write()}")
     return images.example(
         "depthwise3x3",
         f"Depthwise convolution 3x3: {side}x{side}x{channels}, ReLU.",
@@ -164,7 +169,8 @@ def maxpool3x3(config: NpuConfig, *, side: int = 9, channels: int = 64) -> Examp
         return np.asarray(_patches(x, 3, 2, 1, -np.inf).max(axis=(3, 4)))
 
     lines = ["set_shape K, 1", "set_iters WO, HO", *images.window()]
-    lines += chain(images.read(", row=1"), "v_max", images.write())
+    read = images.read(", row=1")
+    lines += chain(f"{read}; v_max; {images.write()}")
     return images.example(
         "maxpool3x3",
         f"Max-pooling 3x3, stride 2: {side}x{side}x{channels}.",
@@ -189,10 +195,8 @@ def residual(config: NpuConfig, *, side: int = 8, channels: int = 64) -> Example
         return np.asarray(np.maximum(x @ weight[:, 0, 0].T + bias + x, 0))
 
     lines = ["set_shape K, C", "set_iters WO, HO"]
-    lines += chain(
-        images.read(), "mv_mul w", "vv_add b, row=1", "vv_add_inc x_in, row=1, inner=C, outer=W*C", "v_relu",
-        images.write(), images.write("narrow, next"),
-    )  # fmt: skip
+    add = "vv_add b, row=1; vv_add_inc x_in, row=1, inner=C, outer=W*C"
+    lines += chain(f"{images.read()}; mv_mul w; {add}; v_relu; {images.write()}; {images.write('narrow, next')}")
     return images.example(
         "residual",
         f"Residual sum: 1x1 convolution of {side}x{side}x{channels}, plus its input, ReLU.",

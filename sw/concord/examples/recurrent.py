@@ -100,43 +100,39 @@ class _Cell:
 
 
 def _input_part(gate: str) -> list[str]:
-    return chain("v_rd narrow, x", f"mv_mul wx_{gate}", f"vv_add b_{gate}, row=1", f"v_wr wide, p_{gate}, row=1")
+    return chain(f"v_rd narrow, x; mv_mul wx_{gate}; vv_add b_{gate}, row=1; v_wr wide, p_{gate}, row=1")
 
 
 def _convert() -> list[str]:
     """The input of the step that register 1 stands for, to narrow."""
-    return chain("v_rd wide, x_in, reg=1, row=1", "v_wr narrow, x, row=1")
+    return chain("v_rd wide, x_in, reg=1, row=1; v_wr narrow, x, row=1")
 
 
 def _peephole(gate: str) -> list[str]:
-    return chain(
-        "v_rd wide, c, row=1", f"vv_mul wc_{gate}, row=1", f"vv_add p_{gate}, row=1", f"v_wr wide, p_{gate}, row=1"
-    )
+    return chain(f"v_rd wide, c, row=1; vv_mul wc_{gate}, row=1; vv_add p_{gate}, row=1; v_wr wide, p_{gate}, row=1")
 
 
 def _lstm_text(allocator: Allocator, size: dict[str, int]) -> str:
-    first = [*chain("v_rd narrow, h", "mv_mul wh_i", "vv_add p_i, row=1", "v_sigm", "v_wr wide, i, row=1")]
+    first = chain("v_rd narrow, h; mv_mul wh_i; vv_add p_i, row=1; v_sigm; v_wr wide, i, row=1")
     others = [
+        *chain("v_rd narrow, h; mv_mul wh_f; vv_add p_f, row=1; v_sigm; vv_mul c, row=1; v_wr wide, fc, row=1"),
         *chain(
-            "v_rd narrow, h", "mv_mul wh_f", "vv_add p_f, row=1", "v_sigm", "vv_mul c, row=1", "v_wr wide, fc, row=1"
+            "v_rd narrow, h; mv_mul wh_g; vv_add p_g, row=1; v_tanh; vv_mul i, row=1; vv_add fc, row=1; "
+            "v_wr wide, c, row=1"
         ),
-        *chain(
-            "v_rd narrow, h", "mv_mul wh_g", "vv_add p_g, row=1", "v_tanh", "vv_mul i, row=1", "vv_add fc, row=1",
-            "v_wr wide, c, row=1",
-        ),
-        *chain("v_rd narrow, h", "mv_mul wh_o", "vv_add p_o, row=1", "v_wr wide, zo, row=1"),
-        *chain("v_rd wide, c, row=1", "v_tanh", "v_wr wide, tc, row=1"),
-    ]  # fmt: skip
+        *chain("v_rd narrow, h; mv_mul wh_o; vv_add p_o, row=1; v_wr wide, zo, row=1"),
+        *chain("v_rd wide, c, row=1; v_tanh; v_wr wide, tc, row=1"),
+    ]
     result = chain(
-        "v_rd wide, c, row=1", "vv_mul wc_o, row=1", "vv_add zo, row=1", "v_sigm", "vv_mul tc, row=1",
-        "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
-    )  # fmt: skip
+        "v_rd wide, c, row=1; vv_mul wc_o, row=1; vv_add zo, row=1; v_sigm; vv_mul tc, row=1; v_wr narrow, h, row=1; "
+        "v_wr wide, y, reg=2, row=1"
+    )
     inputs = [
         [*_input_part("i"), *result],
         [*_input_part("f"), *_peephole("i")],
         [*_input_part("o"), *_peephole("f"), *_input_part("g")],
     ]
-    start = ["v_rd wide, zero", "v_wr wide, c, row=1", "v_wr narrow, h, row=1"]
+    start = chain("v_rd wide, zero; v_wr wide, c, row=1; v_wr narrow, h, row=1")
     return _recurrent(allocator, size, LSTM_GATES, start, first, others, inputs, result)
 
 
@@ -169,22 +165,29 @@ def _recurrent(
     to_x, to_h, to_convert = ([], [], []) if same else (["set_shape H, X"], ["set_shape H, H"], ["set_shape X, 1"])
     step = [
         "inc_addr 1, X                     # the input of the next step, converted while h is multiplied",
-        *to_h, *first, *to_convert, *_convert(), *to_h, *others, *to_x, *(line for part in inputs for line in part),
+        *to_h,
+        *first,
+        *to_convert,
+        *_convert(),
+        *to_h,
+        *others,
+        *to_x,
+        *(line for part in inputs for line in part),
         "inc_addr 2, H",
-    ]  # fmt: skip
+    ]
     return program(
         allocator,
         size,
         [
-            ("State to zero, first input to narrow.", [
-                "set_shape H, X", *chain(*start), *to_convert, *_convert(), *to_x,
-            ]),
+            ("State to zero, first input to narrow.", ["set_shape H, X", *start, *to_convert, *_convert(), *to_x]),
             ("Input part of the first step.", [line for gate in gates for line in _input_part(gate)]),
-            ("All steps but the last, each with the input part of the next one.",
-             ["loop T - 1", *step, "end_loop"] if size["T"] > 1 else []),
+            (
+                "All steps but the last, each with the input part of the next one.",
+                ["loop T - 1", *step, "end_loop"] if size["T"] > 1 else [],
+            ),
             ("The last step.", [*to_h, *first, *others, *result]),
         ],
-    )  # fmt: skip
+    )
 
 
 def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8, seed: int | None = 2) -> Example:
@@ -226,18 +229,18 @@ def gru(config: NpuConfig, *, hidden: int = 64, inputs: int = 64, steps: int = 8
 
 
 def _gru_text(allocator: Allocator, size: dict[str, int]) -> str:
-    first = chain("v_rd narrow, h", "mv_mul wh_r", "vv_add p_r, row=1", "v_sigm", "v_wr wide, r, row=1")
+    first = chain("v_rd narrow, h; mv_mul wh_r; vv_add p_r, row=1; v_sigm; v_wr wide, r, row=1")
     others = [
-        *chain("v_rd narrow, h", "mv_mul wh_z", "vv_add p_z, row=1", "v_sigm", "v_wr wide, z, row=1"),
+        *chain("v_rd narrow, h; mv_mul wh_z; vv_add p_z, row=1; v_sigm; v_wr wide, z, row=1"),
         *chain(
-            "v_rd narrow, h", "mv_mul wh_n", "vv_add b_hn, row=1", "vv_mul r, row=1", "vv_add p_n, row=1", "v_tanh",
-            "v_wr wide, n, row=1",
+            "v_rd narrow, h; mv_mul wh_n; vv_add b_hn, row=1; vv_mul r, row=1; vv_add p_n, row=1; v_tanh; "
+            "v_wr wide, n, row=1"
         ),
-    ]  # fmt: skip
+    ]
     result = chain(
-        "v_rd wide, n, row=1", "vv_rsub h0, reg=2, row=1", "vv_mul z, row=1", "vv_add n, row=1",
-        "v_wr narrow, h, row=1", "v_wr wide, y, reg=2, row=1",
-    )  # fmt: skip
+        "v_rd wide, n, row=1; vv_rsub h0, reg=2, row=1; vv_mul z, row=1; vv_add n, row=1; v_wr narrow, h, row=1; "
+        "v_wr wide, y, reg=2, row=1"
+    )
     inputs = [[*_input_part("r"), *result], [*_input_part("z"), *_input_part("n")]]
-    start = ["v_rd wide, zero", "v_wr wide, h0, row=1", "v_wr narrow, h, row=1"]
+    start = chain("v_rd wide, zero; v_wr wide, h0, row=1; v_wr narrow, h, row=1")
     return _recurrent(allocator, size, GRU_GATES, start, first, others, inputs, result)

@@ -49,31 +49,27 @@ def softmax(config: NpuConfig, *, classes: int = 10) -> Example:
         e = np.exp(x - x.max(axis=-1, keepdims=True))
         return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
-    text = program(
-        allocator,
-        {"V": vectors},
-        [
-            ("Maximum over the classes.", [
-                "set_shape V, 1",
-                *chain("v_rd wide, x, row=1", "vv_min mask, row=1", "v_wr wide, masked, row=1"),
-                "set_shape 1, V",
-                "set_window 1, V, stride_y=0, stride_x=1, dil_y=1, dil_x=1",
-                *chain("v_rd wide, masked", "v_redmax", "v_wr wide, top"),
-                "set_window 1, 1, stride_y=0, stride_x=0, dil_y=1, dil_x=1",
-            ]),
-            ("Exponentials; the mask makes those behind the last class zero.", [
-                "set_shape V, 1",
-                *chain("v_rd wide, x, row=1", "vv_sub top", "vv_min mask, row=1", "v_exp", "v_wr wide, e, row=1",
-                       "v_wr narrow, en, row=1"),
-            ]),
-            ("Reciprocal of the sum.", [
-                "set_shape 1, V", *chain("v_rd narrow, en", "mv_mul ones", "v_recip", "v_wr wide, norm"),
-            ]),
-            ("Probabilities.", [
-                "set_shape V, 1", *chain("v_rd wide, e, row=1", "vv_mul norm", "v_wr wide, y, row=1"),
-            ]),
-        ],
-    )  # fmt: skip
+    largest = [
+        "set_shape V, 1",
+        *chain("v_rd wide, x, row=1; vv_min mask, row=1; v_wr wide, masked, row=1"),
+        "set_shape 1, V",
+        "set_window 1, V, stride_y=0, stride_x=1, dil_y=1, dil_x=1",
+        *chain("v_rd wide, masked; v_redmax; v_wr wide, top"),
+        "set_window 1, 1, stride_y=0, stride_x=0, dil_y=1, dil_x=1",
+    ]
+    exp_chain = chain(
+        "v_rd wide, x, row=1; vv_sub top; vv_min mask, row=1; v_exp; v_wr wide, e, row=1; v_wr narrow, en, row=1"
+    )
+    sections = [
+        ("Maximum over the classes.", largest),
+        ("Exponentials; the mask makes those behind the last class zero.", ["set_shape V, 1", *exp_chain]),
+        (
+            "Reciprocal of the sum.",
+            ["set_shape 1, V", *chain("v_rd narrow, en; mv_mul ones; v_recip; v_wr wide, norm")],
+        ),
+        ("Probabilities.", ["set_shape V, 1", *chain("v_rd wide, e, row=1; vv_mul norm; v_wr wide, y, row=1")]),
+    ]
+    text = program(allocator, {"V": vectors}, sections)
     return Example(
         name="softmax",
         title=f"Softmax over {classes} values.",

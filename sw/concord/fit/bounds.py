@@ -6,6 +6,7 @@ from math import prod
 
 from concord.graph.cost import node_macs
 from concord.graph.ir import Graph, Node
+from concord.graph.ops.linear import ConvAttributes
 from concord.spec.config import NpuConfig
 
 
@@ -21,13 +22,16 @@ def least_cycles(graph: Graph, config: NpuConfig) -> float:
 
 def is_depthwise(node: Node) -> bool:
     """True if every channel of a convolution is convolved with a window of its own."""
-    return node.op == "Conv" and node.attrs.get("group", 1) == len(node.attrs["weight"]) > 1
+    if node.op != "Conv":
+        return False
+    attributes = node.attributes(ConvAttributes)
+    return attributes.group == len(attributes.weight) > 1
 
 
 def _steps(graph: Graph, node: Node, config: NpuConfig) -> float:
     if not is_depthwise(node) or config.serial:
         return node_macs(graph, node) / config.macs
-    taps = prod(node.attrs["weight"].shape[2:])
+    taps = prod(node.attributes(ConvAttributes).weight.shape[2:])
     return _elements(graph, node) / config.rows * (1 if taps <= config.window_taps else taps)
 
 

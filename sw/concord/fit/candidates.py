@@ -31,7 +31,7 @@ MANTISSAS = (8, 7, 6, 5)
 Say = Callable[[str], None]
 
 
-def silent(text: str) -> None:
+def say_nothing(text: str) -> None:
     """Says nothing."""
 
 
@@ -138,7 +138,7 @@ def search(
     most: int = 5,
     least_mhz: float = 0.0,
     link: str | None = None,
-    say: Say = silent,
+    say: Say = say_nothing,
 ) -> Race:
     """Configurations for a board that hold a network, the best first: by what the link lets through, then by the core.
 

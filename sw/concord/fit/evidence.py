@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from concord.compiler.calibration.calibration import ALL, Classes, Follow, classifies
+from concord.compiler.calibration.calibration import ALL, Follow, classifies
 from concord.compiler.calibration.mantissas import Budget
 from concord.compiler.ir.tensor_formats import Formats
 from concord.graph import execute
 from concord.graph.ir import Graph
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import Ints
 
 #: Biases, tables and inputs follow the samples; weights are rounded to the nearest, which is faster to make.
 FOLLOW = ALL & ~Follow.WEIGHTS
@@ -83,7 +84,7 @@ class Judge:
         graph: Graph,
         inputs: Mapping[str, Any],
         budget: Budget,
-        labels: Classes | None = None,
+        labels: Ints | None = None,
         say: Callable[[str], None] = lambda _: None,
     ):
         self.graph, self.budget, self.labels = graph, budget, labels
@@ -99,7 +100,7 @@ class Judge:
             part = {name: values[start : start + MADE_WITH] for name, values in self.inputs.items()}
             classes.append(few.decided(execute.run(graph, part)[graph.outputs[0]]))
         #: Decisions for all samples in double precision.
-        self.best: Classes = np.concatenate(classes)
+        self.best: Ints = np.concatenate(classes)
         self._known: dict[tuple[object, ...], Verdict] = {}
 
     @property

@@ -84,13 +84,19 @@ def use_of(config: NpuConfig) -> Use:
         return Use(_ice40_luts(config), BOARD_SPECS["icebreaker"].clock_hz / 1e6, blocks, ICE40_FULL)
     shared = config.rows * config.lanes // 2 if paired(config) else 0
     luts = (
-        config.rows * (ROW + LANE * config.lanes) + PAIR * shared + WINDOW * config.native * config.window_taps
-        + MFU_LANE * config.mfu_lanes + WRITE * config.inflight + WIDE_BIT * config.wide_word.width + REST
+        config.rows * (ROW + LANE * config.lanes)
+        + PAIR * shared
+        + WINDOW * config.native * config.window_taps
+        + MFU_LANE * config.mfu_lanes
+        + WRITE * config.inflight
+        + WIDE_BIT * config.wide_word.width
+        + REST
         + config.rows * _logic_luts(config.matrix_row.width, config.matrix_depth)
         + (SCALE_LANE * config.mfu_lanes if config.has(Op.VV_SCALE) else 0)
         + (MATRIX_WRITE if config.has(Op.M_WR) else 0)
-        + _integer_luts(config) - (0 if config.inbox else FEEDER)
-    )  # fmt: skip
+        + _integer_luts(config)
+        - (0 if config.inbox else FEEDER)
+    )
     return Use(luts, _clock_of(luts), blocks)
 
 

@@ -49,9 +49,12 @@ def shape_of(config: NpuConfig) -> Shape:
 #: Pipelined shapes.
 SHAPES = tuple(
     Shape(native, lanes, mfu_lanes, taps)
-    for native in (8, 16, 32) for lanes in (2, 4, 8, 16) for mfu_lanes in (2, 4, 8) for taps in (0, TAPS)
+    for native in (8, 16, 32)
+    for lanes in (2, 4, 8, 16)
+    for mfu_lanes in (2, 4, 8)
+    for taps in (0, TAPS)
     if lanes <= native > mfu_lanes and lanes >= taps
-)  # fmt: skip
+)
 #: Element-serial shapes.
 SERIAL_SHAPES = tuple(Shape(native, lanes, 1) for native in (4, 8, 16) for lanes in (1, 2, 4) if lanes <= native)
 

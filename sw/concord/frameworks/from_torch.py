@@ -134,9 +134,14 @@ def exported_program(
     try:
         with quiet():
             program = torch.onnx.export(
-                model, arguments, kwargs=dict(named) if named else None, input_names=list(names) or None,
-                dynamo=True, external_data=False, verbose=False,
-            )  # fmt: skip
+                model,
+                arguments,
+                kwargs=dict(named) if named else None,
+                input_names=list(names) or None,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+            )
         return program.model_proto
     except Exception as error:  # the exporter has many, of several packages
         cause = error.__cause__ or error

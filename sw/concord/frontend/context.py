@@ -9,16 +9,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
 from concord.golden.codes import Codes
 from concord.graph.ir import Graph, Node, Shape
 from concord.graph.ops import operator_of
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, FloatArray
 
-Array = npt.NDArray[Any]
 #: Advice where integers are computed with.
 _PAIRS = "put DequantizeLinear in front of it, and QuantizeLinear behind it, in front of the next DequantizeLinear"
 

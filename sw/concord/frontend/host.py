@@ -31,9 +31,9 @@ class TypedTensor:
 HostHandler = Callable[[Context, OnnxNode], Sequence[TypedTensor]]
 #: Operators that the frontend has for floats, and that move elements of any type: the result has that of the operand.
 MOVING_OPERATORS = (
-    "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Tile", "Expand", "DepthToSpace",
-    "SpaceToDepth", "Slice", "Split", "Gather", "Pad", "Identity", "Dropout",
-)  # fmt: skip
+    "Reshape Flatten Squeeze Unsqueeze Transpose Concat Tile Expand DepthToSpace SpaceToDepth Slice Split Gather Pad "
+    "Identity Dropout"
+).split()
 #: Operators that the NPU computes with constant indices, a constant condition, to floats, or by powers of two; else the
 #: host.
 OF_COMPUTED_OPERANDS = ("Gather", "Where", "Cast", "Mod")
@@ -44,8 +44,9 @@ _WITH_TRUTHS = ("And", "Or", "Xor", "Not", "Where", "Cast")
 
 
 #: Operators that may read texts: they move elements, and the result has those of the first operand, or count them.
-_OF_TEXTS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Tile", "Expand", "Slice", "Split",
-             "Gather", "Identity", "TfIdfVectorizer")  # fmt: skip
+_OF_TEXTS = (
+    "Reshape Flatten Squeeze Unsqueeze Transpose Concat Tile Expand Slice Split Gather Identity TfIdfVectorizer"
+).split()
 #: Operators of ``ai.onnx.ml`` on the host, and those that look texts up.
 _LEARNED_OF_TEXTS = ("ArrayFeatureExtractor", "CategoryMapper", "LabelEncoder", "OneHotEncoder")
 #: Numbers of 32 bits whose sum double precision holds, whatever they are.
@@ -201,9 +202,10 @@ def modulo(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     if not node.attrs.get("fmod", 0):
         return [_whole(ctx, node, _two(ctx, node, "Modulo", a, b), kind)]
     turns = ctx.emit(node, "Truncate", [_two(ctx, node, "Divide", a, b)])
-    taken = ctx.emit(node, "Mul", [turns], constant=_numbers(ctx, b)) if ctx.is_constant(b) else ctx.emit(
-        node, "Mul", [turns, ctx.tensor(b)]
-    )  # fmt: skip
+    if ctx.is_constant(b):
+        taken = ctx.emit(node, "Mul", [turns], constant=_numbers(ctx, b))
+    else:
+        taken = ctx.emit(node, "Mul", [turns, ctx.tensor(b)])
     if ctx.is_constant(a):
         return [_whole(ctx, node, ctx.emit(node, "Sub", [taken], constant=_numbers(ctx, a), reversed=True), kind)]
     return [_whole(ctx, node, ctx.emit(node, "Sub", [ctx.tensor(a), taken]), kind)]
@@ -316,10 +318,8 @@ def argument(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     """The place of the greatest or least element along an axis."""
     x = ctx.tensor(node.input(0))
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(ctx.shape(x)))
-    y = ctx.emit(
-        node, "ArgMax", [x], axis=axis, keepdims=bool(node.attrs.get("keepdims", 1)),
-        least=node.op == "ArgMin", last=bool(node.attrs.get("select_last_index", 0)),
-    )  # fmt: skip
+    keep, last = (bool(node.attrs.get(*pair)) for pair in (("keepdims", 1), ("select_last_index", 0)))
+    y = ctx.emit(node, "ArgMax", [x], axis=axis, keepdims=keep, least=node.op == "ArgMin", last=last)
     return [TypedTensor(y, "int64")]
 
 
@@ -346,9 +346,7 @@ def one_hot(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     shape.insert(axis, 1)
     column = ctx.emit(node, "Reshape", [indices], shape=tuple(shape))
     places = np.arange(float(depth)).reshape([-1 if k == axis else 1 for k in range(rank)])
-    hot = ctx.emit(node, "Max", [
-        ctx.emit(node, "Equal", [column], constant=places), ctx.emit(node, "Equal", [column], constant=places - depth)
-    ])  # fmt: skip
+    hot = ctx.emit(node, "Max", [ctx.emit(node, "Equal", [column], constant=k) for k in (places, places - depth)])
     values = np.asarray(ctx.constants[node.input(2)])
     y = ctx.emit(node, "Select", [hot], chosen=np.asarray(high), other=np.asarray(low))
     return [TypedTensor(y, None if values.dtype.kind == "f" else values.dtype.name)]

@@ -28,7 +28,7 @@ from concord.frontend import (
     unfolding,
     upsampling,
 )
-from concord.frontend.context import Array, Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.host import (
     HOST_HANDLERS,
@@ -63,6 +63,7 @@ from concord.graph.ir import Graph, Node, Shape
 from concord.graph.level import GRAPH
 from concord.graph.passes import Rewriting
 from concord.pipeline.manager import Pipeline, advance, pass_called
+from concord.utils.arrays import Array
 from concord.utils.matrices import MatrixTooLarge, zeros
 
 HANDLERS: dict[str, Handler] = {

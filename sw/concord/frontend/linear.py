@@ -10,7 +10,7 @@ from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pointwise import times
 from concord.frontend.pooling import one_image, window_attrs
-from concord.frontend.volumes import conv_volume
+from concord.frontend.volumes import Filters, conv_volume
 from concord.graph.ops.base import broadcast
 from concord.utils.arrays import FloatArray
 
@@ -26,7 +26,7 @@ def conv(ctx: Context, node: OnnxNode) -> str:
     bias = ctx.floats(node.input(2), "bias") if node.input(2) else np.zeros(len(weight))
     attrs = window_attrs(node, weight.shape[2:], ctx.shape(x)[2:])
     if weight.ndim == 5 and not ctx.volumes:
-        return conv_volume(ctx, node, x, weight, bias, int(node.attrs.get("group", 1)), attrs)
+        return conv_volume(ctx, node, x, Filters(weight, bias, int(node.attrs.get("group", 1))), attrs)
     images, each = ctx.shape(x)[0], len(weight)
     weight, bias = np.concatenate([weight] * images), np.tile(bias, images)
     group = images * node.attrs.get("group", 1)

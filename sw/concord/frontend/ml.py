@@ -402,12 +402,16 @@ def _trees(ctx: Context, node: OnnxNode, prefix: str, outputs: int, ids: str) ->
     own = {tree: [number[key] for key in keys if key[0] == tree] for tree in trees}
     roots = np.array([next(k for k in own[tree] if k not in reached) for tree in trees], np.float64)
     base = _array(node, "base_values", "base_values_as_tensor")
-    y = ctx.emit(
-        node, "Trees", [x], features=feature, thresholds=_needed(node, "nodes_values", "nodes_values_as_tensor"),
-        low=low, high=high, roots=roots, values=values, strict=mode in ("BRANCH_LT", "BRANCH_GTE"),
-        depth=tree_depth(low, high, roots),
-    )  # fmt: skip
+    thresholds, strict = _needed(node, "nodes_values", "nodes_values_as_tensor"), mode in ("BRANCH_LT", "BRANCH_GTE")
+    y = _forest(ctx, node, x, strict, (feature, thresholds, low, high, roots, values))
     return y if base is None else ctx.emit(node, "Add", [y], constant=base)
+
+
+def _forest(ctx: Context, node: OnnxNode, x: str, strict: bool, arrays: tuple[FloatArray, ...]) -> str:
+    """Trees of nodes with features, thresholds, where they lead, and values, in the order of the attributes."""
+    nodes = dict(zip(("features", "thresholds", "low", "high", "roots", "values"), arrays, strict=True))
+    depth = tree_depth(nodes["low"], nodes["high"], nodes["roots"])
+    return ctx.emit(node, "Trees", [x], **nodes, strict=strict, depth=depth)
 
 
 def tree_ensemble(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
@@ -441,10 +445,8 @@ def tree_ensemble(ctx: Context, node: OnnxNode) -> list[TypedTensor]:
     roots = np.asarray(node.attrs["tree_roots"], np.float64)
     values = np.zeros((size, int(node.attrs.get("n_targets", 1))))
     values[np.arange(count, size), np.asarray(node.attrs["leaf_targetids"])] = leaves / (1 if aggregate else len(roots))
-    y = ctx.emit(
-        node, "Trees", [x], features=feature, thresholds=np.concatenate([splits, np.zeros(len(leaves))]),
-        low=low, high=high, roots=roots, values=values, strict=mode in (1, 2), depth=tree_depth(low, high, roots),
-    )  # fmt: skip
+    thresholds = np.concatenate([splits, np.zeros(len(leaves))])
+    y = _forest(ctx, node, x, mode in (1, 2), (feature, thresholds, low, high, roots, values))
     return [TypedTensor(y)]
 
 

@@ -22,6 +22,7 @@ from concord.frontend.limits import LARGEST_TENSOR
 from concord.frontend.moving import along
 from concord.frontend.pooling import one_image
 from concord.frontend.upsampling import between, strided
+from concord.frontend.volumes import Filters
 from concord.utils.arrays import FloatArray
 from concord.utils.matrices import zeros
 
@@ -189,7 +190,7 @@ def _residue(
         columns = {f"{key}s": tuple(getattr(part, key) for part in used) for key in ("start", "stop", "step")}
         x = ctx.emit(node, "Slice", [x], axes=tuple(range(2, 2 + len(used))), **columns)
     weight = np.tile(weight, (maps, 1, *[1] * len(taps)))
-    return strided(ctx, node, x, weight, np.zeros(maps), maps, steps)
+    return strided(ctx, node, x, Filters(weight, np.zeros(maps), maps), steps)
 
 
 def _axes(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[_Axis]:

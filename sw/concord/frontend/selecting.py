@@ -13,17 +13,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from concord.frontend.context import Array, Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.moving import picked
 from concord.golden.rounding import nearest_integers
 from concord.spec.formats import BINARY16_MAX
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, FloatArray, Ids
 from concord.utils.matrices import LARGEST, check_size, eye
 
-Ids = npt.NDArray[np.int64]
 #: Slices that take the place of a product: one is an instruction or more.
 _MOST_RUNS = 64
 #: First version of ScatterElements.
@@ -41,8 +39,11 @@ def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array], redu
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
-    values = {f"operand {k}": operands[k] if k in operands else ctx.constants[name]
-              for k, name in enumerate(node.inputs) if name}  # fmt: skip
+    values = {
+        f"operand {k}": operands[k] if k in operands else ctx.constants[name]
+        for k, name in enumerate(node.inputs)
+        if name
+    }
     names = [f"operand {k}" if name else "" for k, name in enumerate(node.inputs)]
     op = "ScatterElements" if node.op == "Scatter" else node.op  # what it was called at first
     proto = helper.make_node(op, names, ["y"])

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from concord.frontend.load import captured, chosen_shape, input_values, is_fixed, live_order, load
 from concord.spec.names import unknown_name
+from concord.utils.arrays import Array
 from concord.utils.npz import read_npy
 
 _TRUTH = {"true": True, "false": False}
@@ -195,7 +196,7 @@ def _sizes(text: str, value: str) -> list[int]:
         raise ValueError(f"shape must be NAME=1,3,64,64 with whole numbers, not {text!r}") from error
 
 
-def _value(text: str, value: str) -> npt.NDArray[Any]:
+def _value(text: str, value: str) -> Array:
     if value.endswith(".npy"):
         path = Path(value)
         if not path.is_file():
@@ -244,7 +245,7 @@ def _copy(message: Any) -> Any:
     return copied
 
 
-def _fix(proto: Any, name: str, value: npt.NDArray[Any]) -> None:
+def _fix(proto: Any, name: str, value: Array) -> None:
     """Make an input a constant."""
     from onnx import helper, numpy_helper
 

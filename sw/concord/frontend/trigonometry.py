@@ -17,6 +17,7 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.pointwise import absolute_of, apply, times
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import numbers_of
 
 #: Turns that are taken off exactly.
 _MOST_TURNS = 64.0
@@ -28,14 +29,13 @@ _SINE = tuple(
     for k, factor in enumerate((1.0, -0.1666666664, 0.0083333315, -0.0001984090, 0.0000027526, -0.0000000239))
 )
 #: Of ``acos(x) / sqrt(1 - x)`` in powers of x, from 0 to 1.
-_ARC_COSINE = (
-    1.5707963050, -0.2145988016, 0.0889789874, -0.0501743046, 0.0308918810, -0.0170881256, 0.0066700901, -0.0012624911,
-)  # fmt: skip
+_ARC_COSINE = numbers_of(
+    "1.5707963050 -0.2145988016 0.0889789874 -0.0501743046 0.0308918810 -0.0170881256 0.0066700901 -0.0012624911"
+)
 #: Of ``atan(x) / x`` in powers of ``x * x``, from 0 to 1.
-_ARC_TANGENT = (
-    1.0, -0.3333314528, 0.1999355085, -0.1420889944, 0.1065626393, -0.0752896400, 0.0429096138, -0.0161657367,
-    0.0028662257,
-)  # fmt: skip
+_ARC_TANGENT = numbers_of(
+    "1.0 -0.3333314528 0.1999355085 -0.1420889944 0.1065626393 -0.0752896400 0.0429096138 -0.0161657367 0.0028662257"
+)
 #: From here on the root of ``x * x + 1`` is x; squares of less do not overflow.
 _LARGE = 250.0
 #: Arc tangents of more are those of this number, but for 0.001.

@@ -148,9 +148,15 @@ def _function(version: int) -> Any:
     body = [helper.make_node("Identity", ["x"], ["y"])]
     opsets = [helper.make_opsetid("", version)]
     return helper.make_function(
-        DOMAIN, FUNCTION, ["x"], ["y"], body, opsets, ["factor"],
+        DOMAIN,
+        FUNCTION,
+        ["x"],
+        ["y"],
+        body,
+        opsets,
+        ["factor"],
         doc_string="x, converted to narrow once for all who read y: an NPU multiplies by factor and rounds",
-    )  # fmt: skip
+    )
 
 
 class _Places:

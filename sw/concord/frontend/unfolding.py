@@ -396,9 +396,9 @@ RULES: dict[str, Unfolding] = {
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), optional),
     **dict.fromkeys(
         (
-            "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase", "SequenceAt", "SequenceLength",
-            "SplitToSequence", "ConcatFromSequence",
-        ),
+            "SequenceEmpty SequenceConstruct SequenceInsert SequenceErase SequenceAt SequenceLength SplitToSequence "
+            "ConcatFromSequence"
+        ).split(),
         sequence,
     ),
-}  # fmt: skip
+}

@@ -8,7 +8,7 @@ together position by position. No element is multiplied with zeros that were put
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.pooling import one_image
-from concord.frontend.volumes import conv_volume
+from concord.frontend.volumes import Filters, conv_volume
 from concord.utils.arrays import FloatArray
 
 #: Spatial axes of a volume.
@@ -60,34 +60,32 @@ def _cut(ctx: Context, node: OnnxNode, x: str, sizes: Sequence[int]) -> str:
 
 
 def windowed(
-    ctx: Context, node: OnnxNode, x: str, weight: FloatArray, first: Sequence[int], counts: Sequence[int],
-    bias: FloatArray, group: int,
-) -> str:  # fmt: skip
+    ctx: Context, node: OnnxNode, x: str, filters: Filters, first: Sequence[int], counts: Sequence[int]
+) -> str:
     """Results ``t`` in ``counts``: weights times the elements from ``t + first`` on; those outside are zero."""
-    spatial, kernel = ctx.shape(x)[2:], weight.shape[2:]
+    spatial, kernel = ctx.shape(x)[2:], filters.weight.shape[2:]
     begin = [-start for start in first]
     end = [count - 1 + start + k - size for count, start, k, size in zip(counts, first, kernel, spatial, strict=True)]
     inside = [range(max(-b, 0), size - max(-e, 0)) for b, e, size in zip(begin, end, spatial, strict=True)]
     if any(len(part) != size for part, size in zip(inside, spatial, strict=True)):
         if not all(inside):  # no element has a part in any result
-            nothing = np.zeros((*weight.shape[:2], *[1] * len(kernel)))
-            return windowed(ctx, node, x, nothing, [0] * len(kernel), counts, bias, group)
+            nothing = np.zeros((*filters.weight.shape[:2], *[1] * len(kernel)))
+            return windowed(ctx, node, x, replace(filters, weight=nothing), [0] * len(kernel), counts)
         columns = {f"{key}s": tuple(getattr(part, key) for part in inside) for key in ("start", "stop", "step")}
         x = ctx.emit(node, "Slice", [x], axes=tuple(range(2, 2 + len(inside))), **columns)
     pads = tuple(max(pad, 0) for pad in (*begin, *end))
-    return strided(ctx, node, x, weight, bias, group, (1,) * len(kernel), pads)
+    return strided(ctx, node, x, filters, (1,) * len(kernel), pads)
 
 
 def strided(
-    ctx: Context, node: OnnxNode, x: str, weight: FloatArray, bias: FloatArray, group: int, strides: tuple[int, ...],
-    pads: tuple[int, ...] = (),
-) -> str:  # fmt: skip
+    ctx: Context, node: OnnxNode, x: str, filters: Filters, strides: tuple[int, ...], pads: tuple[int, ...] = ()
+) -> str:
     """A convolution over one to three spatial axes, padded with zeros."""
     rank = len(strides)
     attrs = {"strides": strides, "dilations": (1,) * rank, "pads": pads or (0,) * 2 * rank}
     if rank == _VOLUME:
-        return conv_volume(ctx, node, x, weight, bias, group, attrs)
-    return ctx.emit(node, "Conv", [x], weight=weight, bias=bias, group=group, **attrs)
+        return conv_volume(ctx, node, x, filters, attrs)
+    return ctx.emit(node, "Conv", [x], **vars(filters), **attrs)
 
 
 def conv_transpose(ctx: Context, node: OnnxNode) -> str:
@@ -115,7 +113,8 @@ def conv_transpose(ctx: Context, node: OnnxNode) -> str:
             for r, pad, k, stride, dilation in zip(residues, begin, kernel, strides, dilations, strict=True)
         ]
         first = [tap.first for tap in taps]
-        parts[residues] = windowed(ctx, node, flat, _picked(turned, taps), first, counts, bias, images * group)
+        filters = Filters(_picked(turned, taps), bias, images * group)
+        parts[residues] = windowed(ctx, node, flat, filters, first, counts)
     y = _cut(ctx, node, between(ctx, node, parts, strides), sizes)
     return y if images == 1 else ctx.emit(node, "Reshape", [y], shape=(images, group * each, *sizes))
 

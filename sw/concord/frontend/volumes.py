@@ -9,6 +9,7 @@ axis then lies in lanes, where windows are products with ones (averages), or wit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,18 @@ def pool_volume(ctx: Context, node: OnnxNode, op: str, x: str, attrs: dict[str, 
     return ctx.emit(node, "Mul", [sums], constant=np.tile(shares, maps).reshape(-1, 1, 1))
 
 
-def conv_volume(
-    ctx: Context, node: OnnxNode, x: str, weight: FloatArray, bias: FloatArray, groups: int, attrs: dict[str, Any]
-) -> str:
+@dataclass(frozen=True)
+class Filters:
+    """Weights of a convolution ``[outputs, inputs of a group, *kernel]``, what is added, and the number of groups."""
+
+    weight: FloatArray
+    bias: FloatArray
+    group: int
+
+
+def conv_volume(ctx: Context, node: OnnxNode, x: str, filters: Filters, attrs: dict[str, Any]) -> str:
     """A convolution of ``[images, channels, depth, height, width]``."""
+    weight, groups = filters.weight, filters.group
     images, channels, depth, *plane = ctx.shape(x)
     maps, each, taps, *kernel = weight.shape
     if groups < 1 or each * groups != channels or maps % groups:
@@ -66,8 +75,8 @@ def conv_volume(
     x = ctx.emit(node, "Reshape", [x], shape=(1, images * count * taps * channels, *plane))
     planes = weight.transpose(0, 2, 1, 3, 4).reshape(maps, taps * each, *kernel)
     flat = {name: values for name, values in _along(attrs, (1, 2)).items() if name in ("strides", "pads", "dilations")}
-    y = ctx.emit(node, "Conv", [x], weight=np.concatenate([planes] * (images * count)),
-                 bias=np.tile(bias, images * count), group=images * count * groups, **flat)  # fmt: skip
+    bias, weight = np.tile(filters.bias, images * count), np.concatenate([planes] * (images * count))
+    y = ctx.emit(node, "Conv", [x], weight=weight, bias=bias, group=images * count * groups, **flat)
     result = ctx.shape(y)[2:]
     y = ctx.emit(node, "Reshape", [y], shape=(images, count, maps, *result))
     return ctx.emit(node, "Transpose", [y], perm=(0, 2, 1, 3, 4))

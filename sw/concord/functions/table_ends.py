@@ -17,12 +17,12 @@ absolute error stands for: such tables have constant ends only where the functio
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.functions.intervals import Interval, exact
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_MAX, BINARY16_MAX_BITS, BINARY16_PRECISION
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Bools, FloatArray
 
 #: All finite binary16 numbers in ascending order, zero once.
 NUMBERS: FloatArray = binary16.decode(
@@ -71,7 +71,7 @@ def ends_are_constant(
     ends = binary16.decode(np.asarray(entries, dtype=np.uint16))[[0, -1]]
     codes = np.rint(np.ldexp(NUMBERS, scale))
 
-    def stands(beyond: NDArray[np.bool_], entry: float) -> bool:
+    def stands(beyond: Bools, entry: float) -> bool:
         return all(bool((np.abs(bound[beyond] - entry) <= most).all()) for bound in values)
 
     return stands(codes < low, ends[0]), stands(codes > high, ends[1])

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.functions.catalogue import function
 from concord.functions.exact import ExactFunction, Number
@@ -26,7 +26,7 @@ from concord.golden import binary16
 from concord.golden.table import Found, clamped, index
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_MAX, BINARY16_PRECISION
-from concord.utils.arrays import FloatArray, Ints
+from concord.utils.arrays import Bits, FloatArray, Ints
 
 _MINUS_ZERO = 0x8000
 #: log2 of codes per unit of the input.
@@ -293,7 +293,7 @@ class TableSet:
         """Words of the slot descriptors in use."""
         return [self.config.table_slot.pack(**fields) for fields in self.descriptors()]
 
-    def memory(self) -> NDArray[np.uint16]:
+    def memory(self) -> Bits:
         """Contents of the table memory in use."""
         words = np.zeros(self.used, dtype=np.uint16)
         for entries, base in self._bases.items():

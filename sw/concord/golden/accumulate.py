@@ -11,17 +11,13 @@ only then, the order of the terms decides.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden import binary16
 from concord.spec.config import NpuConfig
 from concord.spec.widths import limits
-
-#: Grid integers: int64 where they are known to fit, Python integers (dtype object) otherwise.
-GridIntegers = NDArray[Any]
+from concord.utils.arrays import Bits, Bools, Integers
 
 _SAFE_BITS = 62
 _SQUASH_BITS = 12
@@ -29,7 +25,7 @@ _SQUASH_BITS = 12
 
 def accumulate(
     x_mant: ArrayLike, x_exp: ArrayLike, w_mant: ArrayLike, w_exp: ArrayLike, frac: int, register: int = 0
-) -> GridIntegers:
+) -> Integers:
     """Return the grid integers ``[..., R]`` of R matrix rows times vectors of K blocks.
 
     With a ``register``, blocks are the terms of the machine, in its order, and both every term and every sum of the
@@ -56,13 +52,13 @@ def accumulate(
     if not dot.size:
         return np.zeros(dot.shape[:-1], dtype=np.int64)
     bits = int(np.abs(dot).max()).bit_length() + int(shift.max()) + dot.shape[-1].bit_length()
-    terms: GridIntegers = dot << shift if bits <= _SAFE_BITS else dot.astype(object) << shift.astype(object)
+    terms: Integers = dot << shift if bits <= _SAFE_BITS else dot.astype(object) << shift.astype(object)
     if register and bits >= register:
         return ended(terms, register)
     return np.asarray(terms.sum(axis=-1), dtype=terms.dtype)
 
 
-def ended(terms: GridIntegers, register: int) -> GridIntegers:
+def ended(terms: Integers, register: int) -> Integers:
     """Sums of terms ``[..., K]``, one after the other in a register of some bits, until something does not fit.
 
     Where something does not, the nearest integer that does not fit on the side of that term.
@@ -78,12 +74,12 @@ def ended(terms: GridIntegers, register: int) -> GridIntegers:
     return np.asarray(np.where(leaves.any(axis=-1), ends[negative.astype(np.int64)], sums[..., -1]))
 
 
-def saturate(acc: ArrayLike, width: int) -> tuple[GridIntegers, NDArray[np.bool_]]:
+def saturate(acc: ArrayLike, width: int) -> tuple[Integers, Bools]:
     """Limit grid integers to ``width`` bits, two's complement; also return where that changed them.
 
     Raises ``TypeError`` for floats: NumPy makes them of a mixture of int64 and larger integers, and they are not exact.
     """
-    exact: GridIntegers = np.asarray(acc)
+    exact: Integers = np.asarray(acc)
     if exact.dtype.kind not in "iuO":
         raise TypeError(f"acc must hold integers, not {exact.dtype}")
     if exact.dtype != object:
@@ -102,9 +98,9 @@ def _squash(magnitude: int) -> float:
     return float((magnitude >> drop << 1 | sticky) << drop) / 2
 
 
-def round_grid(acc: ArrayLike, frac: int) -> binary16.Bits:
+def round_grid(acc: ArrayLike, frac: int) -> Bits:
     """Round grid integers of any size once, nearest even, to binary16."""
-    exact: GridIntegers = np.asarray(acc)
+    exact: Integers = np.asarray(acc)
     if exact.dtype == object:
         signed = [np.copysign(_squash(abs(int(a))), int(a)) for a in exact.flat]
         return binary16.encode(np.ldexp(np.array(signed, dtype=np.float64).reshape(exact.shape), -frac))
@@ -116,9 +112,7 @@ def round_grid(acc: ArrayLike, frac: int) -> binary16.Bits:
     return binary16.encode(np.ldexp(np.where(whole < 0, -value, value), -frac))
 
 
-def acc_to_binary16(
-    acc: ArrayLike, config: NpuConfig | tuple[int, int]
-) -> tuple[binary16.Bits, NDArray[np.bool_], NDArray[np.bool_]]:
+def acc_to_binary16(acc: ArrayLike, config: NpuConfig | tuple[int, int]) -> tuple[Bits, Bools, Bools]:
     """Saturate and round grid integers.
 
     Parameters

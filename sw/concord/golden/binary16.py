@@ -6,15 +6,11 @@ Operands are decoded to float64, where the sum, difference or product of two bin
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.spec.formats import BINARY16_INF, BINARY16_NAN
-from concord.utils.arrays import Bools
-
-Bits = NDArray[np.uint16]
+from concord.utils.arrays import Array, Bits, Bools, FloatArray, Ints
 
 _SIGN = 0x8000
 _MAGNITUDE = 0x7FFF
@@ -22,7 +18,7 @@ _MAGNITUDE = 0x7FFF
 
 def as_bits(values: ArrayLike) -> Bits:
     """Return bit patterns as ``uint16``; ``ValueError`` if one has more than 16 bits."""
-    array: NDArray[Any] = np.asarray(values)
+    array: Array = np.asarray(values)
     if array.dtype == np.uint16:
         return array
     if array.size and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() > 0xFFFF):
@@ -38,7 +34,7 @@ def encode(values: ArrayLike) -> Bits:
     return np.where(np.isnan(exact), np.uint16(BINARY16_NAN), bits)
 
 
-def decode(bits: ArrayLike) -> NDArray[np.float64]:
+def decode(bits: ArrayLike) -> FloatArray:
     """Return the exact values of bit patterns."""
     with np.errstate(all="ignore"):
         return np.asarray(as_bits(bits).view(np.float16)).astype(np.float64)
@@ -82,7 +78,7 @@ def mul(a: ArrayLike, b: ArrayLike) -> Bits:
         return encode(decode(a) * decode(b))
 
 
-def order(bits: ArrayLike) -> NDArray[np.int64]:
+def order(bits: ArrayLike) -> Ints:
     """Integers that compare like the numbers: -inf < ... < -0 < +0 < ... < inf."""
     wide = as_bits(bits).astype(np.int64)
     magnitude = wide & _MAGNITUDE

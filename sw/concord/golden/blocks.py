@@ -13,10 +13,10 @@ specials
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden import binary16
 from concord.golden.rounding import noise_like, round_floats, round_magnitude
@@ -30,7 +30,7 @@ from concord.spec.formats import (
     ExponentMode,
     Rounding,
 )
-from concord.utils.arrays import Bools, Ints
+from concord.utils.arrays import Array, Bits, Bools, FloatArray, Ints
 
 #: binary16 significands have 11 bits and mantissas at most 15: shifts beyond these change nothing.
 _LEFT_LIMIT = 24
@@ -57,7 +57,7 @@ class Noise:
             raise ValueError(f"lanes must be at least 1, not {lanes!r}")
         self.state = (np.arange(1, lanes + 1, dtype=np.uint64) * NOISE_SEED).astype(np.uint32)
 
-    def take(self, count: int) -> NDArray[np.uint16]:
+    def take(self, count: int) -> Bits:
         """Return the noise of the next ``count`` beats, ``[count, lanes]``."""
         states = np.empty((count, len(self.state)), dtype=np.uint32)
         left, right, again = (np.uint32(shift) for shift in NOISE_SHIFTS)
@@ -71,7 +71,7 @@ class Noise:
         return states.astype(np.uint16)
 
 
-def noise(lanes: int, count: int) -> NDArray[np.uint16]:
+def noise(lanes: int, count: int) -> Bits:
     """Noise of the first ``count`` beats of a run, ``[count, lanes]``."""
     return Noise(lanes).take(count)
 
@@ -81,7 +81,7 @@ def floor_log2(magnitude: ArrayLike) -> Ints:
     return np.asarray(np.frexp(np.asarray(magnitude, dtype=np.float64))[1] - 1, dtype=np.int64)
 
 
-def _finite(bits: binary16.Bits) -> binary16.Bits:
+def _finite(bits: Bits) -> Bits:
     """Replace infinities by +-65504 and NaNs by +0."""
     sign = bits & 0x8000
     limited = np.where((bits & 0x7FFF) == BINARY16_INF, sign | BINARY16_MAX_BITS, bits)
@@ -179,12 +179,12 @@ def quantize_float(
     return Quantized(np.where(np.signbit(exact), -magnitude, magnitude), shared.astype(np.int64), quiet, quiet)
 
 
-def dequantize(mant: ArrayLike, exp: ArrayLike) -> NDArray[np.float64]:
+def dequantize(mant: ArrayLike, exp: ArrayLike) -> FloatArray:
     """Values of blocks ``mant[..., block]`` with exponents ``exp[...]``, exact."""
-    whole: NDArray[Any] = np.asarray(mant).astype(np.float64)
+    whole: Array = np.asarray(mant).astype(np.float64)
     return np.asarray(np.ldexp(whole, np.asarray(exp)[..., None]))
 
 
-def to_binary16(mant: ArrayLike, exp: ArrayLike) -> binary16.Bits:
+def to_binary16(mant: ArrayLike, exp: ArrayLike) -> Bits:
     """Narrow to wide: binary16 patterns of blocks, exact for every code of an activation format; q = 0 gives +0."""
     return binary16.encode(dequantize(mant, exp))

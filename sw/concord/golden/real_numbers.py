@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import Array, FloatArray
 
 #: Values from here on round to an infinity: half an ulp beyond the greatest binary16 number.
 _TOO_LARGE = BINARY16_MAX + 16
 
 
-def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def real_numbers(name: str, values: ArrayLike) -> FloatArray:
     """Return ``values`` as float64 of the same shape, as an array of its own.
 
     Raises
@@ -24,7 +23,7 @@ def real_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     return check_real_numbers(name, values).astype(np.float64)
 
 
-def finite_numbers(name: str, values: ArrayLike, missing: bool = False) -> NDArray[np.float64]:
+def finite_numbers(name: str, values: ArrayLike, missing: bool = False) -> FloatArray:
     """Return ``values`` as float64, of any size: what the host computes with.
 
     Parameters
@@ -43,7 +42,7 @@ def finite_numbers(name: str, values: ArrayLike, missing: bool = False) -> NDArr
     ValueError
         If one is not finite, nor missing.
     """
-    array: NDArray[Any] = np.asarray(values)
+    array: Array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of real numbers, not of {array.dtype}")
     bad = np.isinf(array) if missing else ~np.isfinite(array)
@@ -52,7 +51,7 @@ def finite_numbers(name: str, values: ArrayLike, missing: bool = False) -> NDArr
     return array.astype(np.float64)
 
 
-def check_real_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+def check_real_numbers(name: str, values: ArrayLike) -> Array:
     """Return ``values`` as an array of the type that they have.
 
     Raises
@@ -62,7 +61,7 @@ def check_real_numbers(name: str, values: ArrayLike) -> NDArray[Any]:
     ValueError
         If one is not finite, or an infinity in binary16.
     """
-    array: NDArray[Any] = np.asarray(values)
+    array: Array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must be an array of real numbers, not of {array.dtype}")
     if array.size and not (float(array.max()) < _TOO_LARGE and float(array.min()) > -_TOO_LARGE):  # NaN too

@@ -15,17 +15,16 @@ must limit what is beyond by a table after it. An accumulator beyond ``acc_width
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden import accumulate, binary16
 from concord.golden.rounding import round_shift
 from concord.spec.config import NpuConfig
 from concord.spec.formats import SCALE_FRACTION_BITS, SCALE_SHIFT_BITS, SCALED_MAX, Rounding
+from concord.utils.arrays import Bits, Bools, Ints
 
-Integers = NDArray[np.int64]
 
-
-def scaled(units: ArrayLike, factor: ArrayLike, fraction: ArrayLike, shift: int) -> Integers:
+def scaled(units: ArrayLike, factor: ArrayLike, fraction: ArrayLike, shift: int) -> Ints:
     """Whole numbers in -2047..2047 of accumulators, which are whole numbers of their units.
 
     Parameters
@@ -52,7 +51,7 @@ def scaled(units: ArrayLike, factor: ArrayLike, fraction: ArrayLike, shift: int)
 
 def scale_accumulators(
     acc: ArrayLike, factors: ArrayLike, fractions: ArrayLike, shift: int, config: NpuConfig
-) -> tuple[binary16.Bits, NDArray[np.bool_]]:
+) -> tuple[Bits, Bools]:
     """Results of ``vv_scale`` and where the accumulator left its W bits, per element.
 
     Parameters

@@ -6,27 +6,28 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden import binary16
 from concord.spec.formats import BINARY16_MAX
+from concord.utils.arrays import Bits, Bools, Ints
 
 
 class TableCodes(NamedTuple):
     """Codes of inputs, and where the inputs were not finite or beyond an end; arrays like the inputs."""
 
-    code: NDArray[np.int64]
-    nonfinite: NDArray[np.bool_]
-    under: NDArray[np.bool_]
-    over: NDArray[np.bool_]
+    code: Ints
+    nonfinite: Bools
+    under: Bools
+    over: Bools
 
 
 class Found(NamedTuple):
     """Entries for inputs, and where these raise ``NONFINITE`` and ``TABLE_CLAMPED``; arrays like the inputs."""
 
-    entries: binary16.Bits
-    nonfinite: NDArray[np.bool_]
-    clamped: NDArray[np.bool_]
+    entries: Bits
+    nonfinite: Bools
+    clamped: Bools
 
 
 def index(bits: ArrayLike, low: int, high: int, scale: int) -> TableCodes:
@@ -69,6 +70,6 @@ def lookup(bits: ArrayLike, entries: ArrayLike, slot: Mapping[str, int]) -> Foun
     )
 
 
-def clamped(codes: TableCodes, settled_low: int, settled_high: int) -> NDArray[np.bool_]:
+def clamped(codes: TableCodes, settled_low: int, settled_high: int) -> Bools:
     """True where a code was clamped at an end that is not constant."""
     return (codes.under & (not settled_low)) | (codes.over & (not settled_high))

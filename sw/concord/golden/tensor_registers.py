@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.golden.integers import IntegerRangeError, aligned, beyond_grid, fitted
 from concord.spec.integers import FACTORS, SUM_BITS, TENSORS
 from concord.spec.isa import TENSOR_EXP_BITS
 from concord.spec.operations import Op
 from concord.spec.training import TRAIN_EXP_MAX, TRAIN_EXP_MIN
+from concord.utils.arrays import Ints
 
 _EXP_LIMIT = 1 << TENSOR_EXP_BITS - 1
 
 
-def _zeros(count: int) -> NDArray[np.int64]:
+def _zeros(count: int) -> Ints:
     return np.zeros(count, dtype=np.int64)
 
 
@@ -54,10 +54,10 @@ class TensorRegisters:
         point is less than 15 below that of weights.
     """
 
-    top: NDArray[np.int64] = field(default_factory=lambda: _zeros(TENSORS))
-    exp: NDArray[np.int64] = field(default_factory=lambda: _zeros(TENSORS))
-    mant: NDArray[np.int64] = field(default_factory=lambda: _zeros(FACTORS))
-    factor_exp: NDArray[np.int64] = field(default_factory=lambda: _zeros(FACTORS))
+    top: Ints = field(default_factory=lambda: _zeros(TENSORS))
+    exp: Ints = field(default_factory=lambda: _zeros(TENSORS))
+    mant: Ints = field(default_factory=lambda: _zeros(FACTORS))
+    factor_exp: Ints = field(default_factory=lambda: _zeros(FACTORS))
     rounding: list[tuple[int, int]] = field(default_factory=lambda: [(0, 32), (0, 32)])
     moves: tuple[int, int] = (0, 0)
     update: tuple[int, int, int, int] = (0, 0, 0, 0)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from concord.golden.host_math import host_places
 from concord.graph.ops.host import WHOLE
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, FloatArray
 
 #: Types of floats that NumPy has and double precision holds, by the names that NumPy has for them.
 FLOATS = ("float16", "float32", "float64")
@@ -36,7 +35,7 @@ def check_numbers(what: str, values: FloatArray, element_type: str) -> None:
         )
 
 
-def texts_of(values: npt.NDArray[Any]) -> tuple[str, ...]:
+def texts_of(values: Array) -> tuple[str, ...]:
     """The texts of an array in their order."""
     return tuple(x.decode(errors="replace") if isinstance(x, bytes) else str(x) for x in values.reshape(-1).tolist())
 
@@ -67,7 +66,7 @@ def texts_at(values: FloatArray, texts: Sequence[str]) -> npt.NDArray[np.str_]:
     return taken
 
 
-def of_type(values: FloatArray, element_type: str | None) -> npt.NDArray[Any]:
+def of_type(values: FloatArray, element_type: str | None) -> Array:
     """Numbers as elements of a type.
 
     Floats are rounded to the nearest one, of two to the even one, and beyond the ends of the type they are infinite. Of

@@ -48,9 +48,7 @@ class Action(Enum):
 
 
 #: The actions that have two operands of one rank, which broadcast.
-ARITHMETIC = (
-    Action.ADD, Action.SUB, Action.MUL, Action.DIV, Action.MAX, Action.MIN, Action.LESS, Action.EQUAL,
-)  # fmt: skip
+ARITHMETIC = tuple(map(Action, "add sub mul div max min less equal".split()))
 #: A tensor by name, or a constant without an axis of samples.
 Operand = str | FloatArray
 

@@ -8,11 +8,19 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from concord.functions import function
-from concord.golden.codes import Codes
 from concord.graph.host_functions import HOST_FUNCTIONS, between, negated, one_more, sigmoid, size_of
 from concord.graph.host_operations import Action, HostOperation, Operand, OperationBuilder
 from concord.graph.ir import Graph, Node, Shape
-from concord.graph.ops.elementwise import BinaryAttributes, ReductionAttributes
+from concord.graph.ops.elementwise import (
+    BinaryAttributes,
+    ClipAttributes,
+    FunctionAttributes,
+    NormaliseAttributes,
+    ReduceMaxAttributes,
+    ReductionAttributes,
+    SoftmaxAttributes,
+    codes_of,
+)
 from concord.graph.ops.host import (
     COUPLING_ROUNDS,
     LEAST_SHARE,
@@ -30,8 +38,14 @@ from concord.graph.ops.host import (
     WrapAttributes,
 )
 from concord.graph.ops.linear import ConvAttributes, DenseAttributes
-from concord.graph.ops.moving import PickAttributes
-from concord.graph.ops.windows import AveragePoolAttributes, WindowAttributes, divisors, window_counts
+from concord.graph.ops.moving import (
+    ConcatAttributes,
+    PadAttributes,
+    PickAttributes,
+    SliceAttributes,
+    TransposeAttributes,
+)
+from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, WindowAttributes, divisors, window_counts
 from concord.utils.arrays import FloatArray
 
 #: Products of a node for one sample that are in memory at a time.
@@ -53,8 +67,11 @@ def operations(partition: Graph) -> list[HostOperation]:
 
 def has_operations(node: Node) -> bool:
     """True if there are operations of the host for a node."""
-    functions = node.attrs.get("functions", ())
-    return node.op in _RULES and node.attrs.get("segment") is None and all(f in HOST_FUNCTIONS for f, _ in functions)
+    return node.op in _RULES and (node.op != "Function" or _are_of_host(node.attributes(FunctionAttributes)))
+
+
+def _are_of_host(attributes: FunctionAttributes) -> bool:
+    return attributes.segment is None and all(name in HOST_FUNCTIONS for name in attributes.names)
 
 
 def _refusal(node: Node, what: str) -> str:
@@ -86,8 +103,8 @@ def _reduced(rule: Callable[[OperationBuilder, str, tuple[int, ...]], str]) -> _
 
 
 def _slice(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    x, attrs = inputs[0], node.attrs
-    for axis, *taken in zip(attrs["axes"], attrs["starts"], attrs["stops"], attrs["steps"], strict=True):
+    x, part = inputs[0], node.attributes(SliceAttributes)
+    for axis, *taken in zip(part.axes, part.starts, part.stops, part.steps, strict=True):
         x = make.taken(x, axis, range(*taken))
     return x
 
@@ -116,13 +133,14 @@ def _padded(make: OperationBuilder, x: str, axis: int, pads: tuple[int, int], va
 
 
 def _pad(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    x, pads, mode = inputs[0], node.attrs["pads"], node.attrs["mode"]
+    x, attributes = inputs[0], node.attributes(PadAttributes)
+    pads, mode = attributes.pads, attributes.mode
     rank = len(pads) // 2
     for axis, widths in enumerate(zip(pads[:rank], pads[rank:], strict=True)):
         if not any(widths):
             continue
         if mode == "constant":
-            x = _padded(make, x, axis, widths, float(node.attrs["value"]))
+            x = _padded(make, x, axis, widths, attributes.value)
         else:
             order = np.pad(np.arange(make.shape(x)[axis]), widths, mode=mode)
             x = _joined(make, [make.taken(x, axis, part) for part in _ranges(order.tolist())], axis)
@@ -145,7 +163,7 @@ def _ranges(order: list[int]) -> list[range]:
 def _reduce_max(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     """An element may count twice: parts overlap where their number is odd."""
     x = inputs[0]
-    for axis in node.attrs["axes"]:
+    for axis in node.attributes(ReduceMaxAttributes).axes:
         x = _greatest(make, x, axis)
     return x
 
@@ -161,11 +179,11 @@ def _greatest(make: OperationBuilder, x: str, axis: int) -> str:
 
 def _max_pool(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     """Along one axis after the other; padding counts as minus infinity."""
-    x, attrs = inputs[0], node.attrs
-    rank = len(attrs["kernel"])
-    for k, (taps, by, apart) in enumerate(zip(attrs["kernel"], attrs["strides"], attrs["dilations"], strict=True)):
+    x, pool = inputs[0], node.attributes(PoolAttributes)
+    rank = len(pool.kernel)
+    for k, (taps, by, apart) in enumerate(zip(pool.kernel, pool.strides, pool.dilations, strict=True)):
         axis = len(make.shape(x)) - rank + k
-        x = _padded(make, x, axis, (attrs["pads"][k], attrs["pads"][rank + k]), -np.inf)
+        x = _padded(make, x, axis, (pool.pads[k], pool.pads[rank + k]), -np.inf)
         last = make.shape(x)[axis] - (taps - 1) * apart
         greatest, *others = (make.taken(x, axis, range(tap * apart, tap * apart + last, by)) for tap in range(taps))
         for other in others:
@@ -176,20 +194,21 @@ def _max_pool(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 def _along_axis(action: Action) -> _Rule:
     def lower(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-        return make.operation(action, tuple(inputs), make.shape(inputs[0]), (int(node.attrs["axis"]),))
+        return make.operation(action, tuple(inputs), make.shape(inputs[0]), (node.attributes(SoftmaxAttributes).axis,))
 
     return lower
 
 
 def _transposed(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    shape, perm = make.shape(inputs[0]), tuple(node.attrs["perm"])
+    shape, perm = make.shape(inputs[0]), node.attributes(TransposeAttributes).perm
     return make.operation(Action.TRANSPOSE, (inputs[0],), tuple(shape[axis] for axis in perm), perm)
 
 
 def _function(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     x = inputs[0]
-    for name, parameters in node.attrs["functions"]:
-        if name not in HOST_FUNCTIONS or node.attrs.get("segment") is not None:
+    attributes = node.attributes(FunctionAttributes)
+    for name, parameters in attributes.functions:
+        if name not in HOST_FUNCTIONS or attributes.segment is not None:
             raise ValueError(_refusal(node, f"{node.op} {name}"))
         x = HOST_FUNCTIONS[name](make, x, **function(name).complete(parameters))
     return x
@@ -211,12 +230,12 @@ def _mean(make: OperationBuilder, x: str, axes: tuple[int, ...]) -> str:
 
 
 def _normalised(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
-    x, attrs = inputs[0], node.attrs
-    if attrs["centred"]:
-        x = make.arithmetic(Action.SUB, x, _mean(make, x, attrs["axes"]))
-    square = _mean(make, make.arithmetic(Action.MUL, x, x), attrs["axes"])
-    spread = make.unary(Action.ROOT, make.arithmetic(Action.ADD, square, np.array(float(attrs["epsilon"]))))
-    return make.arithmetic(Action.MUL, make.arithmetic(Action.DIV, x, spread), np.asarray(attrs["scale"], np.float64))
+    x, attributes = inputs[0], node.attributes(NormaliseAttributes)
+    if attributes.centred:
+        x = make.arithmetic(Action.SUB, x, _mean(make, x, attributes.axes))
+    square = _mean(make, make.arithmetic(Action.MUL, x, x), attributes.axes)
+    spread = make.unary(Action.ROOT, make.arithmetic(Action.ADD, square, np.array(float(attributes.epsilon))))
+    return make.arithmetic(Action.MUL, make.arithmetic(Action.DIV, x, spread), attributes.scale)
 
 
 def _dot(make: OperationBuilder, a: Operand, b: Operand, axis: int) -> str:
@@ -318,7 +337,7 @@ def _average_pool(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
 
 def _fake_quantize(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     """Values of :meth:`concord.golden.codes.Codes.rounded`; beside the number added there are no fractions."""
-    codes: Codes = node.attrs["quantization"]
+    codes = codes_of(node)
     rank = len(make.shape(inputs[0]))
     scale, low, high = (codes.along(end, rank) for end in (codes.steps, *codes.offsets))
     x = make.arithmetic(Action.DIV, inputs[0], scale)
@@ -490,6 +509,11 @@ def _filled(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
     return make.filled(inputs[0], value.shape, value)
 
 
+def _clipped(make: OperationBuilder, node: Node, inputs: list[str]) -> str:
+    ends = node.attributes(ClipAttributes)
+    return between(make, inputs[0], ends.min, ends.max)
+
+
 def _each(rule: Callable[[OperationBuilder, str], str]) -> _Rule:
     return lambda make, node, inputs: rule(make, inputs[0])
 
@@ -501,7 +525,7 @@ _RULES: dict[str, _Rule] = {
     "Normalise": _normalised,
     "Reshape": lambda make, node, inputs: inputs[0],
     "Transpose": _transposed,
-    "Concat": lambda make, node, inputs: _joined(make, inputs, node.attrs["axis"]),
+    "Concat": lambda make, node, inputs: _joined(make, inputs, node.attributes(ConcatAttributes).axis),
     "Slice": _slice,
     "Pick": _picked,
     "Add": _binary(Action.ADD),
@@ -511,7 +535,7 @@ _RULES: dict[str, _Rule] = {
     "Max": _binary(Action.MAX),
     "Min": _binary(Action.MIN),
     "Relu": lambda make, node, inputs: make.arithmetic(Action.MAX, inputs[0], np.array(0.0)),
-    "Clip": lambda make, node, inputs: between(make, inputs[0], node.attrs["min"], node.attrs["max"]),
+    "Clip": _clipped,
     "FakeQuantize": _fake_quantize,
     "Function": _function,
     "MaxPool": _max_pool,

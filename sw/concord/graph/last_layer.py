@@ -126,7 +126,7 @@ def _needed(graph: Graph, name: str) -> list[Node]:
 
 def _part(
     graph: Graph, what: str, inputs: list[str], nodes: list[Node], outputs: list[str], batched: set[str]
-) -> Graph:  # fmt: skip
+) -> Graph:
     """The graph of some of the nodes."""
     names = {*inputs, *(name for node in nodes for name in node.outputs)}
     ends = {*inputs, *outputs}

@@ -44,11 +44,15 @@ def problems(graph: Graph) -> Iterator[str]:
     yield from lines
     if not lines:
         yield from (problem for node in graph.nodes for problem in _of_node(graph, node))
-    yield from (f"{name!r} has a quantisation, but does not exist" for name in graph.quantization
-                if name not in graph.shapes)  # fmt: skip
+    yield from (
+        f"{name!r} has a quantisation, but does not exist" for name in graph.quantization if name not in graph.shapes
+    )
     names = {node.name for node in graph.nodes}
-    yield from (f"weights of {name!r} have a quantisation, but there is no such node"
-                for name in graph.weight_quantization if name not in names)  # fmt: skip
+    yield from (
+        f"weights of {name!r} have a quantisation, but there is no such node"
+        for name in graph.weight_quantization
+        if name not in names
+    )
 
 
 def _of_node(graph: Graph, node: Node) -> Iterator[str]:

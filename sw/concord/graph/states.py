@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from concord.graph import execute
 from concord.graph.ir import Graph
+from concord.utils.arrays import FloatArray
 
 
 def states_of(sources: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
@@ -48,8 +49,9 @@ def check_states(graph: Graph) -> None:
             if kind := graph.element_types.get(tensor):
                 raise ValueError(f"state {name} must be of floats, not {tensor} of {kind}")
         if shapes[name] != shapes[result]:
-            raise ValueError(f"state {name} must become an output with its shape {shapes[name]}, not {result} with "
-                             f"{shapes[result]}")  # fmt: skip
+            raise ValueError(
+                f"state {name} must become an output with its shape {shapes[name]}, not {result} with {shapes[result]}"
+            )
     results = [*states.values()]
     if twice := [result for result in results if results.count(result) > 1]:
         raise ValueError(f"states must become outputs of their own, not two of them {twice[0]}")
@@ -79,7 +81,7 @@ def with_state_inputs(graph: Graph, inputs: Mapping[str, npt.ArrayLike]) -> dict
         raise ValueError(f"inputs must have all states or none, not {', '.join(sorted(known))} alone")
     arrays = {name: np.asarray(values) for name, values in inputs.items()}
     state = {name: np.zeros((1, *graph.sample_shape(name))) for name in graph.states}
-    met: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in graph.states}
+    met: dict[str, list[FloatArray]] = {name: [] for name in graph.states}
     for k in range(len(next(iter(arrays.values())))):
         for name, values in state.items():
             met[name].append(values)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.host.errors import BadRegionError, DeviceError, TrapError
 from concord.host.tensors import check_batch, unwrap_outputs
@@ -20,8 +20,9 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
 from concord.spec.memmap import REGISTERS, Reg, Region, RegionId, regions
+from concord.utils.arrays import Array
 
-Outputs = dict[str, NDArray[Any]]
+Outputs = dict[str, Array]
 
 #: Registers that :meth:`Device.counters` reports. ``CYCLES`` has 64 bits, the others wrap at 32.
 COUNTERS = (Reg.CYCLES, Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.CHAINS, Reg.VECTORS, Reg.HAZARD_STALLS)

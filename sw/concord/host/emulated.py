@@ -7,7 +7,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.emulator import Emulator, Run
 from concord.emulator.inputs import Inputs
@@ -27,6 +26,7 @@ from concord.program.access import VECTORS
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import FEEDER_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
+from concord.utils.arrays import Array
 
 _MASK = (1 << 32) - 1
 
@@ -162,9 +162,7 @@ class EmulatedDevice(Device):
                 pieces[part.port].append((part.first, part_outputs))
         return {name: self._decode(ports[name], part_outputs, size) for name, part_outputs in pieces.items()}
 
-    def _phase(
-        self, phase: Phase, encoded: Mapping[str, tuple[Mem, NDArray[Any]]], ports: Mapping[str, Port]
-    ) -> BatchPhase:
+    def _phase(self, phase: Phase, encoded: Mapping[str, tuple[Mem, Array]], ports: Mapping[str, Port]) -> BatchPhase:
         numbers = {}
         for part in phase.inputs:
             mem, vectors = encoded[part.port]
@@ -173,7 +171,7 @@ class EmulatedDevice(Device):
         inputs = Inputs(self.config, {}, {}, numbers) if numbers else None
         return BatchPhase(phase.pc, inputs, EmulatedOutputs(self.config, spans))
 
-    def _decode(self, port: Port, parts: Sequence[tuple[int, Any]], size: int) -> NDArray[Any]:
+    def _decode(self, port: Port, parts: Sequence[tuple[int, Any]], size: int) -> Array:
         """The tensor of an output, from its parts by first vector."""
         whole = np.zeros((size, port.vectors(self.config), self.config.native), dtype=np.uint16)
         for first, values in parts:
@@ -232,7 +230,7 @@ def counters_of(run: Run) -> Counters:
     return {reg.name: getattr(run, reg.name.lower()) for reg in COUNTERS}
 
 
-def _to_vectors(values: NDArray[Any], port: Port, config: NpuConfig) -> NDArray[Any]:
+def _to_vectors(values: Array, port: Port, config: NpuConfig) -> Array:
     """Native vectors ``[batch, count, N]`` of a port, the last dimension padded with zeros."""
     last = port.shape[-1] if port.shape else 1
     lines = values.reshape(len(values), -1, last)

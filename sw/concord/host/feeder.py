@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.golden import binary16
 from concord.golden.blocks import to_binary16
@@ -17,6 +16,7 @@ from concord.image.feeder_scripts import Route, Stream
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import Bits, Bytes
 
 
 class ScriptedDevice(FedDevice, Protocol):
@@ -91,7 +91,7 @@ class FeederClient:
         return data
 
 
-def _outputs(image: Image, route: Route, sent: NDArray[np.uint8]) -> Outputs:
+def _outputs(image: Image, route: Route, sent: Bytes) -> Outputs:
     """Values of the outputs from the bytes ``[batch, results]`` of all samples."""
     config, size = image.config, len(sent)
     patterns = {port.name: np.zeros((size, port.vectors(config), config.native), np.uint16) for port in image.outputs}
@@ -108,7 +108,7 @@ def _outputs(image: Image, route: Route, sent: NDArray[np.uint8]) -> Outputs:
     }
 
 
-def _patterns(block: NDArray[np.uint8], port: Port, config: NpuConfig) -> NDArray[np.uint16]:
+def _patterns(block: Bytes, port: Port, config: NpuConfig) -> Bits:
     """Binary16 patterns of vectors ``[batch, vectors, bytes]``."""
     if port.region is RegionId.WIDE:
         return block.view("<u2")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from concord.host import Device, LinkedDevice
 from concord.image import Image
 from concord.spec.memmap import RegionId, regions
+from concord.utils.arrays import Array
 
 
 def bars(console: Console) -> Progress:
@@ -37,16 +36,14 @@ def load(device: Device, image: Image, console: Console, what: str = "load the i
             device.progress = None
 
 
-def run_batch(
-    device: Device, batch: Mapping[str, NDArray[Any]], console: Console, what: str = "run"
-) -> dict[str, NDArray[Any]]:
+def run_batch(device: Device, batch: Mapping[str, Array], console: Console, what: str = "run") -> dict[str, Array]:
     """Run a batch; over a link with a bar that counts the samples."""
-    with counted(device, batch, console, what):
+    with sample_bar(device, batch, console, what):
         return dict(device.run(dict(batch)))
 
 
 @contextmanager
-def counted(device: Device, batch: Mapping[str, NDArray[Any]], console: Console, what: str = "run") -> Iterator[None]:
+def sample_bar(device: Device, batch: Mapping[str, Array], console: Console, what: str = "run") -> Iterator[None]:
     """A bar that counts the samples of a batch while it runs, over a link."""
     if not isinstance(device, LinkedDevice):
         yield

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concord.cycles import ASSUMED_STEPS, counts_of
 from concord.host.feeder_clock import FeederClock
 from concord.host.timed_line import LineTimes
@@ -19,6 +16,7 @@ from concord.spec.boards import link_of, links_of
 from concord.spec.builds import in_brackets
 from concord.spec.links import LinkSpec
 from concord.spec.presets import note_of
+from concord.utils.arrays import Ints
 
 #: Share of the time that the device is busy if it is what limits.
 _BUSY = 0.95
@@ -253,7 +251,7 @@ def count_text(number: float) -> str:
 def rates(
     image: Image,
     batch: int = 1,
-    steps: Sequence[Sequence[NDArray[np.int64]]] | None = None,
+    steps: Sequence[Sequence[Ints]] | None = None,
     link: str | None = None,
     code_words: int | None = None,
     *,
@@ -316,7 +314,7 @@ def _route(image: Image) -> Route:
     return route(feeding, image.schedule(), (image.inputs, image.outputs), feeding.codings, image.config)
 
 
-def _phase_cycles(image: Image, steps: Sequence[Sequence[NDArray[np.int64]]] | None) -> tuple[list[int], bool]:
+def _phase_cycles(image: Image, steps: Sequence[Sequence[Ints]] | None) -> tuple[list[int], bool]:
     """Cycles of every phase, and whether steps of windows were assumed for them."""
     traces = [trace(image.program, image.config, phase.pc) for phase in image.schedule()]
     known = steps if steps is not None else [None] * len(traces)
@@ -327,7 +325,7 @@ def _phase_cycles(image: Image, steps: Sequence[Sequence[NDArray[np.int64]]] | N
 def rates_by_link(
     image: Image,
     batch: int = 1,
-    steps: Sequence[Sequence[NDArray[np.int64]]] | None = None,
+    steps: Sequence[Sequence[Ints]] | None = None,
     link: str | None = None,
 ) -> tuple[Rates, ...]:
     """Rates over every link of the board: first those of ``link``, or of the first one, then the others.
@@ -367,13 +365,21 @@ def _rates(
     times = LineTimes.of(link, hz, reply_seconds)
     line, call = traffic(image, phases, times), call_traffic(image, times)
     whole = Rates(
-        line.sent, line.received, line.requests, sum(phases), line.cycles, line.cycles, batch, hz, link,
+        line.sent,
+        line.received,
+        line.requests,
+        sum(phases),
+        line.cycles,
+        line.cycles,
+        batch,
+        hz,
+        link,
         assumed=assumed,
         window=link.window(config.request_buffer),
         reply_seconds=reply_seconds,
         call_seconds=call.cycles / hz,
         clock_note=note_of(config),
-    )  # fmt: skip
+    )
     try:
         feeding = _route(image)
     except FeedError as reason:
@@ -382,6 +388,12 @@ def _rates(
     alone = fed_latency(image, phases, times, code_words)
     clock = FeederClock(feeding, image.schedule(), phases, config)
     return replace(
-        whole, sent=fed.sent, received=fed.received, requests=fed.requests, input_route=f"raw: {feeding.text}",
-        period=fed.cycles, latency=alone, layout=clock.sample_cycles - sum(phases),
-    )  # fmt: skip
+        whole,
+        sent=fed.sent,
+        received=fed.received,
+        requests=fed.requests,
+        input_route=f"raw: {feeding.text}",
+        period=fed.cycles,
+        latency=alone,
+        layout=clock.sample_cycles - sum(phases),
+    )

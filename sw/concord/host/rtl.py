@@ -14,10 +14,10 @@ import numpy as np
 
 from concord.host.compiled_design import SIZE, TEXT, UINT64, CompiledDesign, Function
 from concord.host.errors import DeviceError
-from concord.image.words import Data
 from concord.spec.config import NpuConfig
 from concord.spec.links import LinkKind
 from concord.spec.presets import PRESETS
+from concord.utils.arrays import Bytes
 from concord.utils.extras import install_command, missing
 from concord.utils.simulations import SimulationNote
 
@@ -195,14 +195,14 @@ class RtlTransport(CompiledDesign):
         lines = [line.split() for line in self.call("banks").decode().splitlines()]
         return {name: Bank(number, name, int(width), int(depth)) for number, (name, width, depth) in enumerate(lines)}
 
-    def peek(self, bank: Bank, first: int, count: int) -> Data:
+    def peek(self, bank: Bank, first: int, count: int) -> Bytes:
         """Words ``[count, nbytes]`` of a memory as they are."""
         self._check_span(bank, first, count)
         data = np.empty((count, bank.nbytes), np.uint8)
         self.call("peek", bank.number, first, count, data.ctypes.data_as(TEXT))
         return data
 
-    def poke(self, bank: Bank, first: int, data: Data) -> None:
+    def poke(self, bank: Bank, first: int, data: Bytes) -> None:
         """Replace words ``[count, nbytes]`` of a memory. What is read in this cycle or waits elsewhere stays."""
         self._check_span(bank, first, len(data))
         if data.dtype != np.uint8 or data.shape[1:] != (bank.nbytes,):

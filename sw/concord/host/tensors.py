@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden.real_numbers import check_real_numbers
 from concord.image import Port
+from concord.utils.arrays import Array
 
-Batch = dict[str, NDArray[Any]]
+Batch = dict[str, Array]
 
 
 def check_batch(ports: Sequence[Port], inputs: ArrayLike | Mapping[str, ArrayLike]) -> tuple[Batch, int]:
@@ -47,7 +48,7 @@ def check_batch(ports: Sequence[Port], inputs: ArrayLike | Mapping[str, ArrayLik
     return batch, next(iter(sizes.values()), 1)
 
 
-def _check(port: Port, values: ArrayLike) -> NDArray[Any]:
+def _check(port: Port, values: ArrayLike) -> Array:
     numbers = check_real_numbers(port.name, values)
     if numbers.dtype not in (np.float32, np.float64):
         numbers = numbers.astype(np.float64)
@@ -57,6 +58,6 @@ def _check(port: Port, values: ArrayLike) -> NDArray[Any]:
     return numbers
 
 
-def unwrap_outputs(outputs: Batch | dict[str, NDArray[Any]], as_array: bool) -> Any:
+def unwrap_outputs(outputs: Batch | dict[str, Array], as_array: bool) -> Any:
     """Outputs as they are handed out: one array if one array came in and there is one output."""
     return next(iter(outputs.values())) if as_array and len(outputs) == 1 else outputs

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.spec.config import NpuConfig
 from concord.spec.feeder import CODE_PAGE
-
-Patterns = NDArray[np.uint16]
+from concord.utils.arrays import Bits, Bytes
 
 #: Values that the host puts into a page.
 PAGE_VALUES = CODE_PAGE
@@ -60,7 +58,7 @@ class CodeBook:
         By input whose elements can be bytes: its pages.
     """
 
-    pages: tuple[Patterns, ...]
+    pages: tuple[Bits, ...]
     codings: dict[str, Coding]
 
     @property
@@ -73,7 +71,7 @@ class CodeBook:
             words[number * CODE_PAGE :][: len(values)] = values
         return tuple(words.tolist())
 
-    def encode(self, name: str, raw: Patterns, channels: int) -> NDArray[np.uint8]:
+    def encode(self, name: str, raw: Bits, channels: int) -> Bytes:
         """Bytes ``[batch, elements]`` of the elements of an input, whose channels are next to each other."""
         laid = np.empty(raw.shape, np.uint8)
         pages = self.codings[name].pages(channels)
@@ -84,7 +82,7 @@ class CodeBook:
         return laid
 
 
-def code_book(raws: Mapping[str, Patterns], channels: Mapping[str, int], config: NpuConfig) -> CodeBook:
+def code_book(raws: Mapping[str, Bits], channels: Mapping[str, int], config: NpuConfig) -> CodeBook:
     """The code book for a batch.
 
     Parameters
@@ -96,7 +94,7 @@ def code_book(raws: Mapping[str, Patterns], channels: Mapping[str, int], config:
     config : NpuConfig
         Says how many pages there are.
     """
-    pages: list[Patterns] = []
+    pages: list[Bits] = []
     codings: dict[str, Coding] = {}
     for name, raw in raws.items():
         values = _values(raw)
@@ -117,6 +115,6 @@ def code_book(raws: Mapping[str, Patterns], channels: Mapping[str, int], config:
     return CodeBook(tuple(pages), codings)
 
 
-def _values(raw: Patterns) -> Patterns:
+def _values(raw: Bits) -> Bits:
     """Patterns that there are, in ascending order."""
     return np.flatnonzero(np.bincount(raw.reshape(-1), minlength=1)).astype(np.uint16)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from concord.utils.arrays import Array
 from concord.utils.files import replacing
 from concord.utils.npz import read_npz
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 class ImageError(ValueError):

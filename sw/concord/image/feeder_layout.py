@@ -11,13 +11,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.golden import binary16
 from concord.image.code_book import Coding
 from concord.image.ports import Port
 from concord.spec.config import NpuConfig
-from concord.utils.arrays import Ids
+from concord.utils.arrays import Array, Bits, FloatArray, Ids
 
 #: Elements outside the image.
 BORDER = -2
@@ -166,7 +165,7 @@ class Feeding:
                     f"not {list(lanes)} of {name!r}"
                 )
 
-    def trim(self, outputs: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def trim(self, outputs: dict[str, Array]) -> dict[str, Array]:
         """Outputs with zeros in the lanes that are not sent."""
         for name, lanes in self.lanes.items():
             values = outputs[name]
@@ -175,7 +174,7 @@ class Feeding:
             outputs[name] = np.where(spare, 0, vectors).astype(values.dtype).reshape(values.shape)
         return outputs
 
-    def raw(self, feed: Feed, values: NDArray[np.float64], native: int) -> NDArray[np.uint16] | None:
+    def raw(self, feed: Feed, values: FloatArray, native: int) -> Bits | None:
         """The elements of an input ``[batch, elements]`` as binary16 patterns, from the values of the port.
 
         ``None`` if these are not what the elements give: an element in several places that is not the same in all.

@@ -9,7 +9,6 @@ from enum import Enum
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.golden.blocks import quantize
 from concord.image.code_book import CodeBook, Coding, code_book
@@ -20,8 +19,8 @@ from concord.spec.config import NpuConfig
 from concord.spec.feeder import SCRIPT_DEPTH, FeedOp, feed_word
 from concord.spec.link import TARGET
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import Bits, Bytes, FloatArray
 
-Bytes = NDArray[np.uint8]
 Ports = tuple[Sequence[Port], Sequence[Port]]
 
 #: Bytes that must fit into the inbox beside what is being laid out.
@@ -179,7 +178,7 @@ class InputTransfer:
             "paged": coded and self.coding.by_channel,
         }
 
-    def encode(self, raw: NDArray[np.uint16], codes: CodeBook) -> Bytes:
+    def encode(self, raw: Bits, codes: CodeBook) -> Bytes:
         """Bytes ``[batch, total]`` of elements ``[batch, elements]``."""
         if self.kind is LinkFormat.CODED:
             return codes.encode(self.port.name, raw, self.feed.image[2])
@@ -404,7 +403,7 @@ def stream(
     feeding: Feeding,
     schedule: Sequence[Phase],
     ports: Ports,
-    batch: Mapping[str, NDArray[np.float64]],
+    batch: Mapping[str, FloatArray],
     config: NpuConfig,
 ) -> Stream:
     """A batch as the feeder takes it.

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.image.container import ImageError, read_file, write_file
 from concord.image.feeder_layout import Feeding
@@ -23,6 +22,7 @@ from concord.image.words import to_bytes, to_integers
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.memmap import RegionId, regions
 from concord.spec.stored import compile_again
+from concord.utils.arrays import Array, Bytes
 
 #: Regions that segments may fill; the program is separate.
 LOADABLE = (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE, RegionId.SLOTS)
@@ -64,7 +64,7 @@ class MemorySegment:
         """Number of words."""
         return len(self.data) // self.nbytes
 
-    def array(self) -> NDArray[np.uint8]:
+    def array(self) -> Bytes:
         """The words as ``[count, nbytes]``."""
         return np.frombuffer(self.data, dtype=np.uint8).reshape(-1, self.nbytes)
 
@@ -246,7 +246,7 @@ class Image:
             "metadata": self.metadata,
             "states": [_port_header(state.port) | {"result": state.result} for state in self.states],
         }
-        arrays: dict[str, NDArray[Any]] = {f"segment_{k}": part.array() for k, part in enumerate(self.segments)}
+        arrays: dict[str, Array] = {f"segment_{k}": part.array() for k, part in enumerate(self.segments)}
         write_file(path, header, {"program": np.array(self.program, dtype="<u8"), **arrays})
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from concord.spec.formats import Flag
 from concord.spec.integers import FACTORS, TENSORS, UPDATE_COUNTERS
 from concord.spec.memmap import Region, RegionId, regions
 from concord.spec.operations import Op
+from concord.utils.arrays import Array, Bits, Bytes, Ints
 
 
 class Memories:
@@ -46,11 +46,11 @@ class Memories:
         Counters of updates, in the order of :data:`concord.spec.integers.UPDATE_COUNTERS`, modulo ``2**32``.
     """
 
-    tensor_top: NDArray[np.int64]
-    tensor_exp: NDArray[np.int64]
-    factor_mant: NDArray[np.int64]
-    factor_exp: NDArray[np.int64]
-    updates: NDArray[np.int64]
+    tensor_top: Ints
+    tensor_exp: Ints
+    factor_mant: Ints
+    factor_exp: Ints
+    updates: Ints
 
     def __init__(self, config: NpuConfig):
         self.config = config
@@ -62,10 +62,10 @@ class Memories:
         )
         self.narrow_mant: NDArray[np.int16] = np.zeros((config.narrow_depth, n), dtype=np.int16)
         self.narrow_exp: NDArray[np.int16] = np.zeros(config.narrow_depth, dtype=np.int16)
-        self.wide: NDArray[np.uint16] = np.zeros((config.wide_depth, n), dtype=np.uint16)
-        self.table: NDArray[np.uint16] = np.zeros(config.table_depth, dtype=np.uint16)
-        self.slots: NDArray[np.int64] = np.zeros((config.table_slots, len(config.table_slot.fields)), dtype=np.int64)
-        self.flags: NDArray[np.uint8] = np.zeros(config.program_depth, dtype=np.uint8)
+        self.wide: Bits = np.zeros((config.wide_depth, n), dtype=np.uint16)
+        self.table: Bits = np.zeros(config.table_depth, dtype=np.uint16)
+        self.slots: Ints = np.zeros((config.table_slots, len(config.table_slot.fields)), dtype=np.int64)
+        self.flags: Bytes = np.zeros(config.program_depth, dtype=np.uint8)
         if config.has(Op.I_RUN):
             self.tensor_top, self.tensor_exp = (np.zeros(TENSORS, dtype=np.int64) for _ in range(2))
             self.factor_mant, self.factor_exp = (np.zeros(FACTORS, dtype=np.int64) for _ in range(2))
@@ -97,7 +97,7 @@ class Memories:
             other.arrays()[name][...] = array
         return other
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         """All arrays by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
 
@@ -150,7 +150,7 @@ class Memories:
             )
         return slice(addr, addr + count)
 
-    def _arrays_of(self, region: RegionId) -> tuple[NDArray[Any], ...]:
+    def _arrays_of(self, region: RegionId) -> tuple[Array, ...]:
         """Views by address of the link, one for each field of a word."""
         match region:
             case RegionId.MATRIX:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.golden import binary16
 from concord.golden.blocks import quantize, to_binary16
@@ -15,6 +14,7 @@ from concord.image.packing import from_vectors, to_vectors
 from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
+from concord.utils.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Port:
         blocks = quantize(vectors, config.act)
         return to_integers(pack_words(config.narrow_word, mant=blocks.mant, exp=blocks.exp))
 
-    def decode(self, words: list[int], config: NpuConfig) -> NDArray[Any]:
+    def decode(self, words: list[int], config: NpuConfig) -> Array:
         """The tensor held by words that were read."""
         layout = config.wide_word if self.region == RegionId.WIDE else config.narrow_word
         values = unpack_words(layout, to_bytes(words, layout.nbytes))

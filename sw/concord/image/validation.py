@@ -7,10 +7,8 @@ them, whatever is behind the driver.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.image.words import unpack_words
 from concord.spec.config import NpuConfig
@@ -18,16 +16,16 @@ from concord.spec.fields import Field, Layout
 from concord.spec.integers import SUM_BITS
 from concord.spec.memmap import Region, RegionId
 from concord.spec.widths import largest
+from concord.utils.arrays import Array, Bools, Bytes, Ints
 
-Data = NDArray[np.uint8]
-_Fault = tuple[NDArray[np.bool_], str, NDArray[Any]]
+_Fault = tuple[Bools, str, Array]
 
 
 class WordError(ValueError):
     """A word of a memory is no code of its format."""
 
 
-def check_words(region: Region, start: int, data: Data, config: NpuConfig) -> None:
+def check_words(region: Region, start: int, data: Bytes, config: NpuConfig) -> None:
     """Refuse words that a memory must not hold.
 
     Parameters
@@ -57,12 +55,12 @@ def check_words(region: Region, start: int, data: Data, config: NpuConfig) -> No
             raise WordError(f"word {start + at} of {region.id.name} must have {rule}, not {_text(values[at])}")
 
 
-def _text(values: NDArray[Any]) -> str:
+def _text(values: Array) -> str:
     """A number, or a range."""
     return "..".join(map(str, np.atleast_1d(values)))
 
 
-def _faults(region: Region, data: Data, config: NpuConfig) -> Iterator[_Fault]:
+def _faults(region: Region, data: Bytes, config: NpuConfig) -> Iterator[_Fault]:
     """Words that break a rule, the rule in words, and what the words have instead, for every rule."""
     unused = 8 * region.nbytes - region.word.width
     if unused:
@@ -81,7 +79,7 @@ def _faults(region: Region, data: Data, config: NpuConfig) -> Iterator[_Fault]:
         yield top > most, f"a greatest magnitude of at most {most}", top
 
 
-def _blocks(layout: Layout, data: Data, q_max: int, exps: tuple[int, int], bias: int) -> Iterator[_Fault]:
+def _blocks(layout: Layout, data: Bytes, q_max: int, exps: tuple[int, int], bias: int) -> Iterator[_Fault]:
     """Blocks of mantissas with a shared exponent, which is stored less ``bias``."""
     bits = np.unpackbits(data, axis=1, bitorder="little")
     fields = {field.name: (at, field) for at, field in layout.placed()}
@@ -94,13 +92,13 @@ def _blocks(layout: Layout, data: Data, q_max: int, exps: tuple[int, int], bias:
     yield (exp < low) | (exp > high), f"an exponent in {low + bias}..{high + bias}", exp + bias
 
 
-def _number(bits: Data, at: int, field: Field) -> NDArray[np.int64]:
+def _number(bits: Bytes, at: int, field: Field) -> Ints:
     """One field of every word."""
     number = bits[:, at : at + field.width].astype(np.int64) @ (1 << np.arange(field.width))
     return np.asarray(number - (number >> field.width - 1 << field.width) if field.signed else number)
 
 
-def _slots(layout: Layout, data: Data, config: NpuConfig) -> Iterator[_Fault]:
+def _slots(layout: Layout, data: Bytes, config: NpuConfig) -> Iterator[_Fault]:
     fields = unpack_words(layout, data)
     low, high, offset = (fields[name] for name in ("low", "high", "offset"))
     yield low > high, "low not above high", np.stack([low, high], axis=1)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.spec.fields import Field, Layout
+from concord.utils.arrays import Bytes, Ints
 
-Data = NDArray[np.uint8]
 
-
-def _bits_of(field: Field, values: ArrayLike, count: int) -> NDArray[np.uint8]:
+def _bits_of(field: Field, values: ArrayLike, count: int) -> Bytes:
     """Bits ``[count, span]`` of one field, least significant first."""
     items = np.asarray(values).astype(np.int64).reshape((count, -1) if count else (0, field.count or 1))
     if items.shape[1] != (field.count or 1):
@@ -26,7 +25,7 @@ def _bits_of(field: Field, values: ArrayLike, count: int) -> NDArray[np.uint8]:
     return (items[:, :, None] >> np.arange(field.width) & 1).astype(np.uint8).reshape(count, field.span)
 
 
-def pack_words(layout: Layout, **values: ArrayLike) -> Data:
+def pack_words(layout: Layout, **values: ArrayLike) -> Bytes:
     """Pack arrays ``[count]`` (``[count, items]`` for array fields) into ``[count, nbytes]``.
 
     Fields may have up to 63 bits; the errors are those of :meth:`Layout.pack`.
@@ -40,7 +39,7 @@ def pack_words(layout: Layout, **values: ArrayLike) -> Data:
     return np.packbits(padded, axis=1, bitorder="little")
 
 
-def unpack_words(layout: Layout, data: ArrayLike) -> dict[str, NDArray[np.int64]]:
+def unpack_words(layout: Layout, data: ArrayLike) -> dict[str, Ints]:
     """Inverse of :func:`pack_words`: arrays ``[count]``, or ``[count, items]`` for array fields."""
     raw = np.asarray(data, dtype=np.uint8).reshape(-1, layout.nbytes)
     bits = np.unpackbits(raw, axis=1, bitorder="little")
@@ -59,7 +58,7 @@ def to_integers(data: ArrayLike) -> list[int]:
     return [int.from_bytes(row.tobytes(), "little") for row in np.asarray(data, dtype=np.uint8)]
 
 
-def to_bytes(words: Iterable[int], nbytes: int) -> Data:
+def to_bytes(words: Iterable[int], nbytes: int) -> Bytes:
     """Integers as words ``[count, nbytes]``; ``ValueError`` if one does not fit."""
     listed = [int(word) for word in words]
     for word in listed:

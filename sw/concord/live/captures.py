@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from threading import Condition, Event, Thread
-from typing import Any, Protocol
+from typing import Protocol
 
-from numpy.typing import NDArray
+from concord.utils.arrays import Array
 
 #: Seconds between two looks at whether it is time to end.
 _TICK = 0.05
@@ -32,7 +32,7 @@ class Capture:
     """
 
     position: float
-    data: NDArray[Any]
+    data: Array
     taken: float = field(default_factory=time.perf_counter)
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.compiler.emission.package import Package
 from concord.host import Device
 from concord.image import Image
 from concord.live.recipes import NetworkInput
 from concord.program.flags import FlagDiagnostic, diagnose_flags, not_finite
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, FloatArray
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ class Inference:
         """Run once on zeros, so that kernels are compiled before time counts."""
         self.run(np.zeros(self.input.shape))
 
-    def run(self, values: NDArray[Any]) -> Classification:
+    def run(self, values: Array) -> Classification:
         """Classify an input.
 
         Raises
@@ -136,9 +134,7 @@ class Inference:
         best = int(np.argmax(scores))
         return Classification(self.label(best), best, float(scores[best]), scores, flags)
 
-    def _outputs(
-        self, inputs: Mapping[str, NDArray[Any]]
-    ) -> tuple[Mapping[str, NDArray[Any]], tuple[FlagDiagnostic, ...]]:
+    def _outputs(self, inputs: Mapping[str, Array]) -> tuple[Mapping[str, Array], tuple[FlagDiagnostic, ...]]:
         package, device = self.package, self.device
         device.clear_flags()
         if package is None:

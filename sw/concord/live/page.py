@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.display import pages
 from concord.display.pages import Figure
@@ -27,6 +26,7 @@ from concord.live.pictures import encoded
 from concord.live.recipes import Recipe
 from concord.live.session import LiveBoard, LiveState
 from concord.live.terminal import milliseconds, score_text, shares, shown_classes
+from concord.utils.arrays import Array, Bytes
 
 #: The only address at which there is a page.
 ADDRESS = "127.0.0.1"
@@ -66,9 +66,7 @@ class LiveView:
     def html(self) -> str:
         """The page."""
         blank = [Figure("–", label, " ") for label in ("frames per second", "latency", "frames")]
-        return pages.render(
-            "concord.live", "live.html.j2", title=f"{self.name}, live", figures=blank, view=self
-        )  # fmt: skip
+        return pages.render("concord.live", "live.html.j2", title=f"{self.name}, live", figures=blank, view=self)
 
     def state(self, state: LiveState | None) -> dict[str, Any]:
         """A state in JSON: figures as texts, classes with bars, flags, and a picture or sound."""
@@ -117,7 +115,7 @@ class LiveView:
             "seen": _data_url("png", encoded(state.seen, ".png")),
         }
 
-    def _sound(self, sound: NDArray[Any]) -> dict[str, Any]:
+    def _sound(self, sound: Array) -> dict[str, Any]:
         spectrum = spectrogram(sound)
         return {
             "wave": [[round(float(x), 4) for x in ends] for ends in envelope(sound)],
@@ -133,13 +131,13 @@ def _data_url(kind: str, data: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def envelope(sound: NDArray[Any], points: int = _POINTS) -> list[tuple[float, float]]:
+def envelope(sound: Array, points: int = _POINTS) -> list[tuple[float, float]]:
     """The least and the greatest sample of each of so many parts of a window, or of each sample if there are fewer."""
     parts = np.array_split(sound, min(points, len(sound)))
     return [(float(part.min()), float(part.max())) for part in parts]
 
 
-def spectrogram(sound: NDArray[Any], columns: int = _COLUMNS, rows: int = _ROWS) -> NDArray[np.uint8]:
+def spectrogram(sound: Array, columns: int = _COLUMNS, rows: int = _ROWS) -> Bytes:
     """Levels ``[rows, columns]`` of a window, 0 at 90 dB below full scale and 255 at it; low frequencies are last."""
     width = min(_SPECTRUM_WIDTH, len(sound))
     begins = np.linspace(0, len(sound) - width, min(columns, len(sound) - width + 1)).astype(int)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.live.captures import Capture, Captures
+from concord.utils.arrays import Array
 from concord.utils.extras import install_command
 
 #: Pictures per second of recordings that do not say it.
@@ -136,7 +136,7 @@ class Camera:
             video.release()
 
 
-def encoded(picture: NDArray[Any], suffix: str, widest: int = 640) -> bytes:
+def encoded(picture: Array, suffix: str, widest: int = 640) -> bytes:
     """A picture ``[height, width, 1 or 3]`` as a file, ``.jpg`` or ``.png``, not wider than ``widest``."""
     cv2 = opencv()
     height, width = picture.shape[:2]
@@ -147,7 +147,7 @@ def encoded(picture: NDArray[Any], suffix: str, widest: int = 640) -> bytes:
     return bytes(cv2.imencode(suffix, np.ascontiguousarray(shown))[1])
 
 
-def _decoded(path: Path) -> NDArray[Any]:
+def _decoded(path: Path) -> Array:
     """The picture in a file; ``ValueError`` if it is none."""
     cv2 = opencv()
     try:
@@ -159,6 +159,6 @@ def _decoded(path: Path) -> NDArray[Any]:
     return _rgb(picture)
 
 
-def _rgb(picture: NDArray[Any]) -> NDArray[Any]:
+def _rgb(picture: Array) -> Array:
     """Picture with red first; OpenCV has blue first."""
     return np.ascontiguousarray(picture[..., ::-1])

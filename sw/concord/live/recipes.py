@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.live.front_ends import FRONT_ENDS, RATE, FrontEnd
 from concord.live.pictures import opencv
 from concord.live.sounds import SoundWindows
+from concord.utils.arrays import Array
 
 #: Ways in which a picture gets the shape of the input.
 CROP, STRETCH = "crop", "stretch"
@@ -70,10 +70,10 @@ class Recipe(Protocol):
     def sound_rate(self) -> int | None:
         """Samples per second of sound; ``None`` if it is about pictures."""
 
-    def seen(self, data: NDArray[Any]) -> NDArray[Any]:
+    def seen(self, data: Array) -> Array:
         """Part of a capture that the network sees."""
 
-    def values(self, seen: NDArray[Any]) -> NDArray[Any]:
+    def values(self, seen: Array) -> Array:
         """The input ``shape`` from that."""
 
 
@@ -147,7 +147,7 @@ class PictureRecipe:
         parts = (f"{_FITTING[self.fitting]}, resized to {width} x {height}", colours, axes, numbers)
         return f"{self.target.name} ({self.target.shape_text}): {', '.join(part for part in parts if part)}"
 
-    def seen(self, data: NDArray[Any]) -> NDArray[Any]:
+    def seen(self, data: Array) -> Array:
         """The picture ``[height, width, channels]`` of bytes, red first, from one ``[rows, columns, 3]``."""
         cv2 = opencv()
         height, width, channels = self.size
@@ -165,7 +165,7 @@ class PictureRecipe:
             data = cv2.cvtColor(np.ascontiguousarray(data), cv2.COLOR_RGB2GRAY)[..., None]
         return data
 
-    def values(self, seen: NDArray[Any]) -> NDArray[Any]:
+    def values(self, seen: Array) -> Array:
         """The input."""
         ordered = seen[..., ::-1] if self.blue_first else seen
         if self.scaling is not None:
@@ -262,11 +262,11 @@ class SoundRecipe:
         kind = self.target.element_type
         return 1.0 if kind is None else 1.0 + np.iinfo(kind).max
 
-    def seen(self, data: NDArray[Any]) -> NDArray[Any]:
+    def seen(self, data: Array) -> Array:
         """All of the window."""
         return data
 
-    def values(self, seen: NDArray[Any]) -> NDArray[Any]:
+    def values(self, seen: Array) -> Array:
         """The input."""
         if self.front_end is not None:
             return self.front_end(seen).reshape(self.target.shape)

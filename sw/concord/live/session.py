@@ -7,15 +7,14 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from threading import Condition
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.live.captures import Capture
 from concord.live.inference import Classification, Inference
 from concord.live.recipes import Recipe
 from concord.program.flags import FlagDiagnostic
+from concord.utils.arrays import Array
 
 #: Latest frames that rates and latencies on the way are of.
 _LATEST = 60
@@ -57,7 +56,7 @@ class LiveState:
 
     frames: int
     capture: Capture
-    seen: NDArray[Any]
+    seen: Array
     classification: Classification
     rate: float
     latency: float
@@ -176,7 +175,7 @@ class LiveSession:
             self.board.publish(state)
             yield state
 
-    def _counted(self, capture: Capture, seen: NDArray[Any], classification: Classification) -> LiveState:
+    def _counted(self, capture: Capture, seen: Array, classification: Classification) -> LiveState:
         self._latencies.append(self._end - capture.taken)
         self._ends.append(self._end)
         self._classes[classification.label] += 1
@@ -188,17 +187,28 @@ class LiveSession:
         latest = self._latencies[-_LATEST:]
         span = self._ends[-1] - self._ends[0]
         return LiveState(
-            len(self._latencies), capture, seen, classification, (len(self._ends) - 1) / span if span else 0.0,
-            latest[-1], *_median_and_p95(latest), self.dropped, tuple(self._flags.values()),
-        )  # fmt: skip
+            len(self._latencies),
+            capture,
+            seen,
+            classification,
+            (len(self._ends) - 1) / span if span else 0.0,
+            latest[-1],
+            *_median_and_p95(latest),
+            self.dropped,
+            tuple(self._flags.values()),
+        )
 
     @property
     def summary(self) -> LiveSummary:
         """Figures of what has run so far."""
         return LiveSummary(
-            len(self._latencies), self.dropped, self._end - self._begin, *_median_and_p95(self._latencies),
-            dict(self._classes.most_common()), tuple(self._flags.values()),
-        )  # fmt: skip
+            len(self._latencies),
+            self.dropped,
+            self._end - self._begin,
+            *_median_and_p95(self._latencies),
+            dict(self._classes.most_common()),
+            tuple(self._flags.values()),
+        )
 
 
 def _median_and_p95(latencies: list[float]) -> tuple[float, float]:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from functools import partial
 
 from concord.compiler.calibration import formats
-from concord.compiler.calibration.calibration import Calibration, Classes, Inputs, Runner
+from concord.compiler.calibration.calibration import Calibration, Inputs, Runner
 from concord.compiler.calibration.formats import Evidence
 from concord.compiler.model import Compiled
 from concord.graph.ir import Graph
 from concord.host.shared import emulator
 from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 from concord.utils.attempts import Attempts, Show, show_nothing
 from concord.utils.parallel import Engine
 
@@ -40,7 +40,7 @@ def calibration_of(
     graph: Graph,
     inputs: Inputs,
     run: Runner | None = None,
-    labels: Classes | None = None,
+    labels: Ints | None = None,
     batch: int = 1,
     engine: Engine | None = None,
     show: Show = show_nothing,

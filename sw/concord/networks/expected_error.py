@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.compiler.calibration.calibration import Inputs
-from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError, percent
+from concord.compiler.ir.expected_error import TOO_LARGE, Cause, ExpectedError, LayerError, error_percent
 from concord.compiler.lowering.input_assumptions import nearly_equal
 from concord.compiler.model import Compiled
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.elementwise import constant_of, names_of
 from concord.networks.coarse_tables import coarse_tables
 from concord.networks.layer_errors import MeasuredErrors, largest_error, measured_errors, output_errors, reference
 from concord.networks.layer_results import parts
@@ -112,7 +113,8 @@ def _nearly_equal(graph: Graph, compiled: Compiled, samples: Mapping[str, FloatA
         return []
     shapes = {graph.sample_shape(name) for name in floats if near[name] is not samples[name]}
     names = ", ".join(name for name in floats if graph.sample_shape(name) in shapes)
-    what = f"expected error of the result: {percent(error)} if they differ by a 32nd of what they do in the samples"
+    share = error_percent(error)
+    what = f"expected error of the result: {share} if they differ by a 32nd of what they do in the samples"
     return [f"inputs {names} that are nearly equal: {what}; what helps: samples of such inputs, or {_WIDER}"]
 
 
@@ -217,7 +219,8 @@ class _Causes:
 
 def _operands(node: Node, want: Mapping[str, FloatArray]) -> list[FloatArray]:
     operands = [want[name] for name in node.inputs if name]
-    return [*operands, np.asarray(node.attrs["constant"], dtype=np.float64)] if "constant" in node.attrs else operands
+    constant = constant_of(node, node.op)
+    return operands if constant is None else [*operands, constant]
 
 
 def _cancelled(node: Node, want: Mapping[str, FloatArray], now: float, config: NpuConfig) -> tuple[str, str] | None:
@@ -251,7 +254,7 @@ def _large_arguments(
     x = want[node.inputs[0]]
     if x.ndim < 2 or not _by_rounding(node, want, x.ndim - 1, config) > _SHARE * min(now, 1.0):
         return None
-    name = "+".join(name for name, _ in node.attrs["functions"])
+    name = "+".join(names_of(node))
     largest = float(np.abs(x).max())
     step = largest * 2.0 ** (2 - config.act_mant)
     return (

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
-
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.arrangement import Arrangement
 from concord.compiler.ir.expected_error import ExpectedError
@@ -31,6 +29,7 @@ from concord.image import Image
 from concord.image.container import FileKind, read_file, write_file
 from concord.spec.stored import IMAGE, MODEL
 from concord.utils import foreign
+from concord.utils.arrays import Array
 from concord.utils.files import write_bytes
 from concord.utils.folders import FolderKind
 
@@ -43,9 +42,13 @@ class PackageError(ValueError):
 
 NETWORK_FILE = FileKind("network", "a network", 11, PackageError)
 NETWORK_FOLDER = FolderKind(
-    "compiled network", "a compiled network", (IMAGE, NETWORK, MODEL), ("report.html", "report.json"),
-    "compile the network again", PackageError,
-)  # fmt: skip
+    "compiled network",
+    "a compiled network",
+    (IMAGE, NETWORK, MODEL),
+    ("report.html", "report.json"),
+    "compile the network again",
+    PackageError,
+)
 
 
 def save_package(package: Package, folder: Path, model: Path | bytes) -> None:
@@ -67,7 +70,7 @@ def save_package(package: Package, folder: Path, model: Path | bytes) -> None:
 
 def _save_arrangement(package: Package, path: Path) -> None:
     arranged, orders = package.arrangement.to_record()
-    arrays: dict[str, npt.NDArray[Any]] = dict(orders)
+    arrays: dict[str, Array] = dict(orders)
     arrays |= {f"weight_{k}": weight for k, weight in enumerate(package.formats.weights.values())}
     options: dict[str, Any] = {"weights": list(package.formats.weights), "formats": package.formats.to_dict()}
     options["partition"] = package.partition

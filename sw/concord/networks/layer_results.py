@@ -26,10 +26,10 @@ from concord.host.emulated import EmulatedDevice
 from concord.program import Trace, trace
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg
-from concord.utils.arrays import FloatArray, Ids
+from concord.utils.arrays import Bools, Float32s, FloatArray, Ids
 
 #: Vectors by memory, from one chunk of samples after the other.
-Pieces = dict[Mem, list[npt.NDArray[np.float32]]]
+Pieces = dict[Mem, list[Float32s]]
 #: Counts of the counters up to the end of a layer.
 Counts = dict[Reg, int]
 COUNTED = (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS)
@@ -71,7 +71,7 @@ class Result:
     """
 
     tensor: str
-    computed: npt.NDArray[np.bool_]
+    computed: Bools
     values: dict[Mem, FloatArray]
     blocks: FloatArray | None
 

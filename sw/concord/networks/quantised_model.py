@@ -13,10 +13,10 @@ from concord.compiler.ir.table_specs import Domain
 from concord.compiler.model import Compiled
 from concord.frontend import import_model, reference_graph
 from concord.golden import binary16
-from concord.golden.codes import Codes
 from concord.graph import execute
 from concord.graph.cost import macs
 from concord.graph.ir import Graph
+from concord.graph.ops.elementwise import codes_of
 from concord.networks.calibrated import emulate
 from concord.networks.samples import finite_samples, samples_to_measure
 from concord.utils.arrays import FloatArray
@@ -83,7 +83,7 @@ def _changing(reference: Graph, inputs: Inputs) -> Iterator[str]:
     pairs = [node for node in reference.nodes if node.op == "FakeQuantize"]
     values = execute.run(reference, inputs, keep={node.inputs[0] for node in pairs})
     for node in pairs:
-        codes: Codes = node.attrs["quantization"]
+        codes = codes_of(node)
         source = node.inputs[0]
         if source in reference.inputs and codes.axis is None and codes.exponents is not None:
             continue
@@ -137,9 +137,14 @@ def with_quantised_model(
     largest = max(errors)
     weights = sum(node.name in graph.weight_quantization for node in graph.nodes)
     measured = QuantisedModel(
-        len(graph.quantization), weights, len(compiled.inexact), largest if np.isfinite(largest) else None, equal,
-        f"{int(usable.sum())} {source}", reference.stay,
-    )  # fmt: skip
+        len(graph.quantization),
+        weights,
+        len(compiled.inexact),
+        largest if np.isfinite(largest) else None,
+        equal,
+        f"{int(usable.sum())} {source}",
+        reference.stay,
+    )
     return replace(compiled, package=replace(compiled.package, quantised_model=measured))
 
 

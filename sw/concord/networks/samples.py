@@ -13,7 +13,7 @@ from concord.compiler.ir.table_specs import Domain
 from concord.compiler.lowering.input_assumptions import assumed, other_samples, synthetic_samples
 from concord.graph.ir import Graph
 from concord.graph.states import with_state_inputs
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Bools, FloatArray, Ints
 
 
 def as_arrays(data: Any) -> Any:
@@ -65,7 +65,7 @@ def arrays_by_name(names: Sequence[str], data: Mapping[str, Any] | npt.ArrayLike
     return {name: data[name] for name in names}
 
 
-def labels_of(arrays: Mapping[str, Any], names: Sequence[str], samples: int) -> npt.NDArray[np.int64] | None:
+def labels_of(arrays: Mapping[str, Any], names: Sequence[str], samples: int) -> Ints | None:
     """The array ``y`` of calibration data, if it is no input and has a class for every sample."""
     labels = arrays.get("y")
     if labels is None or "y" in names or labels.dtype.kind not in "iu" or labels.shape != (samples,):
@@ -113,7 +113,7 @@ def other_samples_to_measure(
     return [(inputs, f"synthetic samples with {kind}") for kind, inputs in kinds.items()]
 
 
-def finite_samples(outputs: Iterable[FloatArray]) -> npt.NDArray[np.bool_]:
+def finite_samples(outputs: Iterable[FloatArray]) -> Bools:
     """Samples whose results are finite in double precision: of others there is no error."""
     finite = [np.isfinite(values.reshape(len(values), -1)).all(axis=1) for values in outputs]
     return np.asarray(np.logical_and.reduce(finite))

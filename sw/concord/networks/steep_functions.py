@@ -18,14 +18,13 @@ from concord.golden import binary16
 from concord.golden.blocks import quantize, to_binary16
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.elementwise import ClipAttributes, FunctionAttributes, constant_of
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
 from concord.utils.arrays import FloatArray
 
 #: Share of the range of a function that the rounding of what it reads is worth, from which on it is told.
 STEEP = 0.25
-#: Attributes with the weights of products in front of functions, and of recurrent layers with functions in them.
-_WEIGHT, _OF_CELLS = "weight", "W"
 #: Functions one after the other, each a name with its parameters.
 _Chain = tuple[tuple[str, Mapping[str, float]], ...]
 _SIGMOID: _Chain = (("sigmoid", {}),)
@@ -77,7 +76,10 @@ def steep_functions(compiled: Compiled, values: Mapping[str, FloatArray]) -> Ite
         product, slope = (node, 1.0) if operator_of(node).recurrence else _in_front(graph, node.inputs[0])
         if product is None or product.inputs[0] not in values:
             continue
-        weight = np.asarray(product.attrs.get(_WEIGHT, product.attrs.get(_OF_CELLS)), dtype=np.float64)
+        held = operator_of(product).weights
+        if held is None:
+            continue
+        weight = held.weight_of(product)
         windows = product.op == "Conv"
         if weight.ndim > 2 and not windows and not operator_of(product).recurrence:  # transposed
             continue
@@ -107,12 +109,15 @@ def _kind(node: Node) -> tuple[str, Callable[[float], float]] | None:
     if node.op.endswith("Softmax"):  # by the difference of two numbers
         return node.op.lower(), lambda error: _change(_SIGMOID, np.sqrt(2.0) * error)
     if node.op == "Clip":
-        ends = float(node.attrs["max"]) - float(node.attrs["min"])
+        limits = node.attributes(ClipAttributes)
+        ends = limits.max - limits.min
         return ("clip", lambda error: error / ends) if 0 < ends < np.inf else None
-    if node.op != "Function" or not _span(node.attrs["functions"]):
+    if node.op != "Function":
         return None
-    functions = node.attrs["functions"]
-    return "+".join(name for name, _ in functions), partial(_change, functions)
+    attributes = node.attributes(FunctionAttributes)
+    if not _span(attributes.functions):
+        return None
+    return "+".join(attributes.names), partial(_change, attributes.functions)
 
 
 def _span(functions: _Chain) -> float:
@@ -132,11 +137,12 @@ def _change(functions: _Chain, error: float) -> float:
 def _in_front(graph: Graph, name: str) -> tuple[Node | None, float]:
     """The product that makes a tensor, maybe moved, scaled or shifted, or ``None``, and the scale."""
     slope = 1.0
-    while (node := graph.producer(name)) is not None and _WEIGHT not in node.attrs:
-        constant = np.asarray(node.attrs.get("constant", np.zeros(2)))
-        if node.op == "Mul" and constant.size == 1:
-            slope *= abs(float(constant.item()))
-        elif not operator_of(node).view and not (node.op == "Add" and constant.size == 1):
+    while (node := graph.producer(name)) is not None and operator_of(node).affine is None:
+        constant = constant_of(node, "Mul", "Add")
+        single = constant if constant is not None and constant.size == 1 else None
+        if node.op == "Mul" and single is not None:
+            slope *= abs(float(single.item()))
+        elif not operator_of(node).view and single is None:
             return None, slope
         name = node.inputs[0]
     return node, slope

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.compiler.calibration.calibration import Inputs
 from concord.compiler.model import Compiled
@@ -11,9 +10,10 @@ from concord.emulator.lanes import Lanes
 from concord.emulator.plan import ChainSlice
 from concord.host.emulated import EmulatedDevice
 from concord.program import trace
+from concord.utils.arrays import Ints
 
 #: For every sliding product of a run, in order, the steps of its windows.
-WindowSteps = list[npt.NDArray[np.int64]]
+WindowSteps = list[Ints]
 
 
 def measured_steps(compiled: Compiled, inputs: Inputs) -> list[WindowSteps] | None:

@@ -11,9 +11,18 @@ from concord.onnx_backend.backend import BACKEND_NPU, ConcordBackend, NotForBack
 from concord.onnx_backend.session import InferenceSession, NodeArg
 
 __all__ = [
-    "BACKEND_NPU", "ConcordBackend", "InferenceSession", "NodeArg", "NotForBackend", "PreparedModel", "is_compatible",
-    "prepare", "run_model", "run_node", "supports_device",
-]  # fmt: skip
+    "BACKEND_NPU",
+    "ConcordBackend",
+    "InferenceSession",
+    "NodeArg",
+    "NotForBackend",
+    "PreparedModel",
+    "is_compatible",
+    "prepare",
+    "run_model",
+    "run_node",
+    "supports_device",
+]
 
 is_compatible = ConcordBackend.is_compatible
 prepare = ConcordBackend.prepare

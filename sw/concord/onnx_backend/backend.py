@@ -8,7 +8,6 @@ from typing import Any
 from unittest import SkipTest
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
@@ -26,10 +25,11 @@ from concord.onnx_backend.values import as_written, inputs_of, named, with_shape
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.presets import ECP5_85F
+from concord.utils.arrays import Array
 
 #: The arithmetic of ``ecp5-85f`` with memories for all that instructions can address: what is prepared without another.
 BACKEND_NPU = ECP5_85F.replace(narrow_depth=16384, wide_depth=16384, matrix_depth=16384, program_depth=4096)
-_Arrays = dict[str, npt.NDArray[Any]]
+_Arrays = dict[str, Array]
 
 
 class NotForBackend(UnsupportedModel, SkipTest):
@@ -104,12 +104,12 @@ class _Specialised:
         return {item.name: as_written(item, results[item.name][0]) for item in self.proto.graph.output}
 
 
-def floats(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def floats(values: Array) -> Array:
     """Numbers in bfloat16, which NumPy has not, as float32; others as they are."""
     return values if values.dtype.kind == "f" else values.astype(np.float32)
 
 
-def _is_float(values: npt.NDArray[Any]) -> bool:
+def _is_float(values: Array) -> bool:
     return values.dtype.kind == "f" or values.dtype.name == "bfloat16"
 
 
@@ -242,10 +242,13 @@ class ConcordBackend(Backend):
         ]
         types = types or [(onnx.TensorProto.FLOAT, None)] * len(node.output)
         graph = helper.make_graph(
-            [node], node.op_type,
-            [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-             for name, v in arrays.items()],
+            [node],
+            node.op_type,
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+                for name, v in arrays.items()
+            ],
             [helper.make_tensor_value_info(name, *of) for name, of in zip(node.output, types, strict=False) if name],
-        )  # fmt: skip
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
         return cls.prepare(model, device, **kwargs).run(arrays)

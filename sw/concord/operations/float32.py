@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.spec.formats import BINARY16_EXP_MIN
-
-F32 = NDArray[np.float32]
+from concord.utils.arrays import Array, Bytes, Float32s
 
 #: Bits of a float32 number.
 SIGN = -(1 << 31)
@@ -31,10 +30,10 @@ class Pool:
     """Scratch arrays by name, kept from call to call so that memory is not mapped again and again."""
 
     def __init__(self) -> None:
-        self._flat: dict[str, NDArray[np.uint8]] = {}
-        self._views: dict[tuple[str, tuple[int, ...], Any], NDArray[Any]] = {}
+        self._flat: dict[str, Bytes] = {}
+        self._views: dict[tuple[str, tuple[int, ...], Any], Array] = {}
 
-    def take(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> NDArray[Any]:
+    def take(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Array:
         """An uninitialised array; it is the same memory each time the name is used."""
         view = self._views.get((name, shape, dtype))
         if view is None:
@@ -46,7 +45,7 @@ class Pool:
         return view
 
 
-def round_to_binary16(x: F32, pool: Pool) -> None:
+def round_floats(x: Float32s, pool: Pool) -> None:
     """Round float32 to binary16 in place, nearest even; overflow leaves more than 65504."""
     raw = x.view(np.int32)
     unit = pool.take("round unit", x.shape)
@@ -60,7 +59,7 @@ def round_to_binary16(x: F32, pool: Pool) -> None:
     np.bitwise_or(raw, sign, out=raw)
 
 
-def to_keys(x: F32, out: NDArray[np.int32]) -> None:
+def to_keys(x: Float32s, out: NDArray[np.int32]) -> None:
     """Integers in the order of the numbers, -0 below +0."""
     raw = x.view(np.int32)
     np.right_shift(raw, 31, out=out)
@@ -68,45 +67,45 @@ def to_keys(x: F32, out: NDArray[np.int32]) -> None:
     np.bitwise_xor(out, raw, out=out)
 
 
-def from_keys(keys: NDArray[np.int32], out: F32) -> None:
+def from_keys(keys: NDArray[np.int32], out: Float32s) -> None:
     """Inverse of :func:`to_keys`."""
     to_keys(keys.view(np.float32), out.view(np.int32))
 
 
-def mul(x: F32, y: F32, out: F32, pool: Pool) -> None:
+def mul(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """``x * y``."""
     np.multiply(x, y, out=out)
-    round_to_binary16(out, pool)
+    round_floats(out, pool)
 
 
-def add(x: F32, y: F32, out: F32, pool: Pool) -> None:
+def add(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """``x + y``."""
     np.add(x, y, out=out)
-    round_to_binary16(out, pool)
+    round_floats(out, pool)
 
 
-def sub(x: F32, y: F32, out: F32, pool: Pool) -> None:
+def sub(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """``x - y``."""
     np.subtract(x, y, out=out)
-    round_to_binary16(out, pool)
+    round_floats(out, pool)
 
 
-def rsub(x: F32, y: F32, out: F32, pool: Pool) -> None:
+def rsub(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """``y - x``."""
     sub(y, x, out, pool)
 
 
-def maximum(x: F32, y: F32, out: F32, pool: Pool) -> None:
+def maximum(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """The greater number, -0 below +0."""
     _by_keys(np.maximum, x, y, out, pool)
 
 
-def minimum(x: F32, y: F32, out: F32, pool: Pool) -> None:
+def minimum(x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     """The lesser number, -0 below +0."""
     _by_keys(np.minimum, x, y, out, pool)
 
 
-def _by_keys(choose: np.ufunc, x: F32, y: F32, out: F32, pool: Pool) -> None:
+def _by_keys(choose: np.ufunc, x: Float32s, y: Float32s, out: Float32s, pool: Pool) -> None:
     a, b = (pool.take(name, out.shape, np.int32) for name in ("key 0", "key 1"))
     to_keys(x, a)
     to_keys(y, b)
@@ -114,7 +113,7 @@ def _by_keys(choose: np.ufunc, x: F32, y: F32, out: F32, pool: Pool) -> None:
     from_keys(a, out)
 
 
-def relu(x: F32, out: F32, pool: Pool) -> None:
+def relu(x: Float32s, out: Float32s, pool: Pool) -> None:
     """Maximum with +0."""
     np.maximum(x, 0.0, out=out)
     np.add(out, 0.0, out=out)  # -0 becomes +0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from concord.golden.binary16 import Bits
 from concord.spec.isa import FORMS, Op
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Bits, FloatArray
 
 #: Lower and upper ends of intervals.
 Ends = tuple[FloatArray, FloatArray]

@@ -79,7 +79,7 @@ def analyse_machine(
     ports = package.arrangement.pack(inputs)
     limits = {key: _range(key, values, ranges) for key, values in inputs.items()}
     counts = _counts(package.image, ports, engine)
-    bounds = Bounds(package.image, _port_ranges(package, limits)).extremes
+    bounds = Bounds(package.image).run(_port_ranges(package, limits))
     layers = []
     for layer, observed in counts.items():
         facts = []
@@ -128,7 +128,7 @@ def _counted(image: Image, ports: Mapping[str, npt.ArrayLike], threads: int | No
 
 def bounds_of(package: Package, ranges: Ranges) -> dict[str, int]:
     """Bits that hold every term and every sum of a layer, for all inputs within ranges, by layer."""
-    extremes = Bounds(package.image, _port_ranges(package, ranges)).extremes
+    extremes = Bounds(package.image).run(_port_ranges(package, ranges))
     return {
         layer: max(ends.bits(stage) for stage in ON_GRID)
         for layer, ends in extremes.items()

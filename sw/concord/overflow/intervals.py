@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.golden import binary16
 from concord.golden.rounding import round_floats
@@ -29,9 +28,7 @@ from concord.spec.formats import BINARY16_MAX, SCALED_MAX, ExponentMode, Roundin
 from concord.spec.isa import Mem, Op
 from concord.sums.histogram import SumStage
 from concord.sums.reach import Extremes
-from concord.utils.arrays import FloatArray
-
-Index = NDArray[np.int64]
+from concord.utils.arrays import FloatArray, Ids
 
 #: Sums of magnitudes up to two to the power of this, in units of the grid, are exact in float64.
 _EXACT_BITS = 52
@@ -73,8 +70,6 @@ class Bounds:
     ----------
     image : Image
         Program and constants.
-    ranges : mapping of str to pair of floats
-        Least and greatest value of every input port, those of padding included.
 
     Members
     -------
@@ -82,24 +77,39 @@ class Bounds:
         :class:`Extremes` by layer.
     """
 
-    def __init__(self, image: Image, ranges: Mapping[str, tuple[float, float]]):
-        if missing := sorted({port.name for port in image.inputs} - set(ranges)):
-            raise ValueError(f"ranges must be of all inputs, not without {', '.join(missing)}")
+    def __init__(self, image: Image):
         self.image, self.config = image, image.config
         self.memories = Memories.of(image)
         self._store = _Store(self.memories)
         self._accesses: dict[Chain, Access] = {}
         self._weights = ProductWeights(self.memories)
         self.extremes: dict[str, Extremes] = {}
+
+    def run(self, ranges: Mapping[str, tuple[float, float]]) -> dict[str, Extremes]:
+        """Execute the program, and return the extremes of every layer.
+
+        Parameters
+        ----------
+        ranges : mapping of str to pair of floats
+            Least and greatest value of every input port, those of padding included.
+
+        Raises
+        ------
+        ValueError
+            If a range is missing, or the program has instructions whose sums are not bounded.
+        """
+        if missing := sorted({port.name for port in self.image.inputs} - set(ranges)):
+            raise ValueError(f"ranges must be of all inputs, not without {', '.join(missing)}")
         with np.errstate(all="ignore"):
-            for phase in image.schedule():
+            for phase in self.image.schedule():
                 for part in phase.inputs:
-                    port = image.port(part.port)
+                    port = self.image.port(part.port)
                     self._put(VECTORS[port.region], part.address, part.count, ranges[port.name])
                 run = trace(self.memories.program.tolist(), self.config, phase.pc)
                 run.refuse_integers("have their sums bounded")
                 for chain in run.chains:
                     self._chain(chain)
+        return self.extremes
 
     def _put(self, mem: Mem, address: int, count: int, ends: tuple[float, float]) -> None:
         at = np.arange(address, address + count)
@@ -113,7 +123,7 @@ class Bounds:
         if chain.into_matrix is not None:
             raise ValueError(WRITTEN)
         if chain not in self._accesses:
-            self._accesses[chain] = Access(chain, self.config)
+            self._accesses[chain] = Access.of(chain, self.config)
         access = self._accesses[chain]
         for segment in access.segments():
             ends = self._source(chain, access.source[segment.positions, segment.rows], segment.rows)
@@ -129,11 +139,11 @@ class Bounds:
                 for mem, index in access.targets.items():
                     self._write(mem, index[segment.positions, rows], some, chain.quant)
 
-    def _read(self, mem: Mem, index: Index) -> Ends:
+    def _read(self, mem: Mem, index: Ids) -> Ends:
         low, high = self._store.ends[mem]
         return low[index], high[index]
 
-    def _source(self, chain: Chain, index: Index, rows: slice) -> Ends:
+    def _source(self, chain: Chain, index: Ids, rows: slice) -> Ends:
         """Ends ``[positions, rows, N]`` of what goes into the multifunction units."""
         if chain.reduce is Op.MV_MUL:
             low, high = self._product(chain, index, rows)
@@ -178,7 +188,7 @@ class Bounds:
         ends = np.array(extremes)[place.reshape(-1)].reshape(*low.shape, 2)
         return ends[..., 0], ends[..., 1]
 
-    def _write(self, mem: Mem, index: Index, x: Ends, quant: Quant) -> None:
+    def _write(self, mem: Mem, index: Ids, x: Ends, quant: Quant) -> None:
         low, high = self._store.ends[mem]
         if mem is Mem.NARROW:
             x, mants = _narrow(self.config, x, quant)
@@ -188,7 +198,7 @@ class Bounds:
 
     # Products ----------------------------------------------------------------------------------
 
-    def _product(self, chain: Chain, index: Index, rows: slice) -> Ends:
+    def _product(self, chain: Chain, index: Ids, rows: slice) -> Ends:
         weights = self._weights.of(chain)
         extremes = self.extremes.setdefault(layer_of(self.image, chain.pc), Extremes())
         shared = chain.dense and bool((index == index[:, :1]).all())
@@ -208,7 +218,7 @@ class Bounds:
         low, high = (np.clip(end, -limit, limit - 2.0**-self.config.acc_frac) for end in ends)
         return low, high
 
-    def _alike(self, index: Index) -> tuple[Index, Index]:
+    def _alike(self, index: Ids) -> tuple[Ids, Ids]:
         """Addresses ``[columns, blocks]`` of which no two have the same intervals, and the column of each position."""
         used, inverse = np.unique(index, return_inverse=True)
         facts = np.concatenate([end[used] for end in (*self._store.ends[Mem.NARROW], *self._store.mants)], axis=1)
@@ -216,7 +226,7 @@ class Bounds:
         _, first, place = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
         return index[first], place.reshape(-1)
 
-    def _columns(self, chain: Chain, weights: Weights, rows: slice, index: Index, extremes: Extremes) -> Ends:
+    def _columns(self, chain: Chain, weights: Weights, rows: slice, index: Ids, extremes: Extremes) -> Ends:
         """Ends ``[columns, rows, N]`` of the sums over some columns; takes in all stages."""
         mant = weights.mant[rows].transpose(2, 3, 0, 1).astype(np.float64)  # [steps, L, rows, N]
         power = np.ldexp(1.0, weights.exp[rows].transpose(2, 0, 1))

@@ -9,6 +9,7 @@ from typing import Any
 from concord.graph.cost import node_macs
 from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
+from concord.graph.ops.linear import DenseAttributes
 from concord.spec.formats import Rounding
 from concord.sums.histogram import check_width
 
@@ -104,7 +105,7 @@ def kind_of(graph: Graph) -> str:
         return "lstm" if any(recurrence.cell for recurrence in recurrences) else "recurrent"
     if any(record.windowed and record.weights for record in records.values()):
         return "cnn"
-    fixed = any(node.attrs.get("fixed") for node in graph.nodes)
+    fixed = any(node.attributes(DenseAttributes).fixed for node in graph.nodes if node.op == "Dense")
     computed = any(records[node.op].weights is None and node_macs(graph, node) for node in graph.nodes)
     return "graph" if computed or fixed else "dense"
 

@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.functions import by_recurrent_name
 from concord.graph import execute
@@ -21,13 +20,12 @@ from concord.graph.cost import node_macs
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.base import aligned
-from concord.graph.ops.linear import ConvAttributes
-from concord.graph.ops.recurrent import directions
+from concord.graph.ops.linear import ConvAttributes, DenseAttributes
+from concord.graph.ops.recurrent import GruAttributes, RecurrentAttributes, directions
 from concord.graph.ops.windows import windows
 from concord.sums.counting import ProductBlock
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Integers
 
-Ints = NDArray[Any]
 #: Elements of windows that are taken at once.
 _ELEMENTS = 1 << 23
 
@@ -58,8 +56,8 @@ class LayerProduct:
     w: FloatArray
     bias: FloatArray | None
     tensor: str
-    arrange: Callable[[Ints, Ints, Ints | None], Iterator[ProductBlock]]
-    rows: Callable[[Ints], Ints] | None
+    arrange: Callable[[Integers, Integers, Integers | None], Iterator[ProductBlock]]
+    rows: Callable[[Integers], Integers] | None
 
     def part(self, samples: slice) -> LayerProduct:
         """The product for some of the samples, which are along the first axis of all that is computed."""
@@ -100,10 +98,10 @@ def _conv(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct
     weight, group = attributes.weight, attributes.group
     rank = weight.ndim - 2
 
-    def rows(w: Ints) -> Ints:
+    def rows(w: Integers) -> Integers:
         return np.asarray(np.moveaxis(w, 1, -1).reshape(len(w), -1))
 
-    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
+    def arrange(x: Integers, w: Integers, bias: Integers | None) -> Iterator[ProductBlock]:
         images = x.reshape(-1, *x.shape[2:])
         by_group = rows(w).reshape(group, len(w) // group, -1)
         bias = None if bias is None else bias.reshape(group, -1)
@@ -120,7 +118,8 @@ def _conv(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct
 
 
 def _dense(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct]:
-    weight, bias = node.attrs["weight"], _bias(node.attrs["bias"])
+    attributes = node.attributes(DenseAttributes)
+    weight, bias = attributes.weight, _bias(attributes.bias)
     yield LayerProduct(node.name, node.op, operands[0], weight, bias, source, _matrix, _itself)
 
 
@@ -128,7 +127,7 @@ def _matmul(node: Node, operands: list[Any], source: str) -> Iterator[LayerProdu
     rank = max(x.ndim for x in operands) - 1
     first, second = (aligned(x, rank) for x in operands)
 
-    def arrange(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
+    def arrange(x: Integers, w: Integers, bias: Integers | None) -> Iterator[ProductBlock]:
         shape = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])
         a = np.broadcast_to(x, (*shape, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
         b = np.broadcast_to(w, (*shape, *w.shape[-2:])).reshape(-1, *w.shape[-2:])
@@ -138,20 +137,20 @@ def _matmul(node: Node, operands: list[Any], source: str) -> Iterator[LayerProdu
 
 
 def _recurrent(node: Node, operands: list[Any], source: str) -> Iterator[LayerProduct]:
-    x = operands[0]
-    hidden = node.attrs["hidden_size"]
+    x, attributes = operands[0], node.attributes(RecurrentAttributes)
+    hidden = attributes.hidden_size
     states = operator_of(node).evaluate(node, operands)[0]  # [samples, steps, directions, batch, hidden]
-    several = len(node.attrs["W"]) > 1
+    several = len(attributes.W) > 1
     for d, backward in enumerate(directions(node)):
         number = f".{d}" if several else ""
-        w, r = node.attrs["W"][d], node.attrs["R"][d]
-        input_bias, bias = np.split(node.attrs["B"][d], 2)
+        w, r = attributes.W[d], attributes.R[d]
+        input_bias, bias = np.split(attributes.B[d], 2)
         name = f"{node.name}{number}"
         yield LayerProduct(f"{name}.W", node.op, x, w, _bias(input_bias), source, _matrix, _itself)
         ordered = states[:, ::-1, d] if backward else states[:, :, d]
         before = np.concatenate([_initial(node, operands, d)[:, None], ordered[:, :-1]], axis=1)
-        if node.op == "GRU" and not node.attrs["linear_before_reset"]:
-            reset = _reset(node, d, x[:, ::-1] if backward else x, before)
+        if isinstance(attributes, GruAttributes) and not attributes.linear_before_reset:
+            reset = _reset(attributes, d, x[:, ::-1] if backward else x, before)
             gates = slice(0, 2 * hidden), slice(2 * hidden, None)
             for part, state, rows in zip(("R", "R_h"), (before, reset * before), gates, strict=True):
                 yield LayerProduct(f"{name}.{part}", node.op, state, r[rows], _bias(bias[rows]), "", _matrix, _itself)
@@ -165,30 +164,31 @@ def _initial(node: Node, operands: list[Any], d: int) -> FloatArray:
     state = operands[1] if len(operands) > 1 else None
     if state is not None:
         return np.asarray(state[:, d])
-    constant = node.attrs.get("initial_h")
-    constant = np.zeros((d + 1, batch, node.attrs["hidden_size"])) if constant is None else constant
+    attributes = node.attributes(RecurrentAttributes)
+    constant = attributes.initial_h
+    constant = np.zeros((d + 1, batch, attributes.hidden_size)) if constant is None else constant
     return np.broadcast_to(constant[d], (samples, *constant[d].shape))
 
 
-def _reset(node: Node, d: int, x: FloatArray, before: FloatArray) -> FloatArray:
+def _reset(attributes: GruAttributes, d: int, x: FloatArray, before: FloatArray) -> FloatArray:
     """The reset gate of a GRU at every step."""
-    hidden, attrs = node.attrs["hidden_size"], node.attrs
+    hidden = attributes.hidden_size
     rows = slice(hidden, 2 * hidden)
-    input_bias, bias = np.split(attrs["B"][d], 2)
-    gate = x @ attrs["W"][d][rows].T + before @ attrs["R"][d][rows].T + input_bias[rows] + bias[rows]
-    if attrs["clip"] is not None:
-        gate = np.clip(gate, -attrs["clip"], attrs["clip"])
-    function = by_recurrent_name()[attrs["activations"][d][0]]
-    return np.asarray(function.values(gate, **attrs["activation_parameters"][d][0]))
+    input_bias, bias = np.split(attributes.B[d], 2)
+    gate = x @ attributes.W[d][rows].T + before @ attributes.R[d][rows].T + input_bias[rows] + bias[rows]
+    if attributes.clip is not None:
+        gate = np.clip(gate, -attributes.clip, attributes.clip)
+    function = by_recurrent_name()[attributes.activations[d][0]]
+    return np.asarray(function.values(gate, **attributes.activation_parameters[d][0]))
 
 
-def _matrix(x: Ints, w: Ints, bias: Ints | None) -> Iterator[ProductBlock]:
+def _matrix(x: Integers, w: Integers, bias: Integers | None) -> Iterator[ProductBlock]:
     """Vectors along the last axis, each with all rows."""
     columns = x.reshape(-1, x.shape[-1]).T
     yield ProductBlock(columns[None], w[None], None if bias is None else bias[None])
 
 
-def _itself(w: Ints) -> Ints:
+def _itself(w: Integers) -> Integers:
     return w
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from concord.program.chains import Chain, Index
+from concord.program.chains import Chain
 from concord.program.weights import Weights
 from concord.spec.config import NpuConfig
 from concord.sums.histogram import Histograms, StageCounter, SumStage, Tally
 from concord.sums.pairs import Pairs, countable
+from concord.utils.arrays import Array, Float32s, FloatArray, Ids
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
 _CHUNK = 1 << 17
@@ -46,7 +46,7 @@ class ProductPiece(Protocol):
     """
 
     @property
-    def index(self) -> Index: ...
+    def index(self) -> Ids: ...
     @property
     def weights(self) -> Weights | None: ...
 
@@ -63,8 +63,8 @@ class ChainPiece(Protocol):
 class NarrowLanes(Protocol):
     """The narrow memory of a batch: float32 values ``[words, N, lanes]`` and powers of two ``[words, lanes]``."""
 
-    narrow: NDArray[np.float32]
-    scale: NDArray[np.float32]
+    narrow: Float32s
+    scale: Float32s
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class _Operands:
     """Weights made ready: mantissas ``[steps, L, rows, N]`` as floats and ``2**exponent`` ``[steps, rows, N]``."""
 
     of: Weights
-    mant: NDArray[Any]
-    scale: NDArray[np.float64]
+    mant: Array
+    scale: FloatArray
 
 
 class Watcher:
@@ -136,7 +136,7 @@ class Watcher:
         self,
         name: str,
         depthwise: bool,
-        index: Index,
+        index: Ids,
         constants: Weights,
         lanes: NarrowLanes,
         count: int,

@@ -47,9 +47,14 @@ def _panel(axes: Any, layers: Sequence[LayerOverflow], checked: str, most: int, 
 
     counts = np.array([[layer.beyond(width, checked) for width in range(1, most + 1)] for layer in layers])
     image = axes.imshow(
-        np.ma.masked_equal(counts, 0), aspect="auto", cmap="YlOrRd", norm=LogNorm(1, top), interpolation="nearest",
-        zorder=1, extent=(0.5, most + 0.5, len(layers) - 0.5, -0.5),
-    )  # fmt: skip
+        np.ma.masked_equal(counts, 0),
+        aspect="auto",
+        cmap="YlOrRd",
+        norm=LogNorm(1, top),
+        interpolation="nearest",
+        zorder=1,
+        extent=(0.5, most + 0.5, len(layers) - 0.5, -0.5),
+    )
     rows = np.arange(len(layers))
     observed, bounds = [layer.needed(checked) for layer in layers], [layer.bound(checked) for layer in layers]
     axes.hlines(rows, observed, bounds, color=MUTED, lw=1.2, zorder=2)

@@ -18,6 +18,7 @@ from concord.overflow.scaling import Factors, scale
 from concord.sums.counting import count
 from concord.sums.histogram import Histograms, SumStage
 from concord.sums.reach import Extremes, bound
+from concord.utils.arrays import Array, FloatArray
 from concord.utils.parallel import Engine, task_slices
 
 #: Samples of a task: few, as each is counted for a long time.
@@ -132,19 +133,19 @@ def _layer(
     return LayerOverflow(product.name, product.operator, stages, scaling)
 
 
-def _counted(product: LayerProduct, w: Codes, x: Codes, bias: npt.NDArray[Any] | None) -> Histograms:
+def _counted(product: LayerProduct, w: Codes, x: Codes, bias: Array | None) -> Histograms:
     """Histograms of the values that a product makes in some codes."""
     return count(product.arrange(x.codes_of(product.x), w.codes_of(product.w), bias))
 
 
-def _range(values: npt.NDArray[Any]) -> tuple[float, float]:
+def _range(values: FloatArray) -> tuple[float, float]:
     """Least and greatest of some values and zero; ``ValueError`` if there are none."""
     if not values.size:
         raise ValueError("values must be at least one number, not none")
     return min(float(values.min()), 0.0), max(float(values.max()), 0.0)
 
 
-def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+def _whole(values: FloatArray) -> Array:
     """The nearest integers, of any size."""
     rounded = np.rint(values)
     if np.abs(rounded).max() < 2.0**62:
@@ -158,7 +159,7 @@ def _floor(data: tuple[float, float], used: tuple[float, float]) -> float:
     return max(sides, default=1.0) or 1.0
 
 
-def _bounds(product: LayerProduct, w: Codes, x: Codes, bias: npt.NDArray[Any] | None) -> Extremes:
+def _bounds(product: LayerProduct, w: Codes, x: Codes, bias: Array | None) -> Extremes:
     """Ends of what elements anywhere in their range can make."""
     if product.rows is not None:
         return bound(product.rows(w.codes_of(product.w)), bias, x.ends)

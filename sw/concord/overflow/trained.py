@@ -243,9 +243,15 @@ def _configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
     try:
         least = before.without(*NEEDS).replace(
             name=f"{before.name}-x{trained.input_bits}w{trained.weight_bits}-a{bits or 'full'}",
-            act_mant=trained.input_bits, wgt_mant=trained.weight_bits, act_exp_min=trained.least, wgt_exp_min=low,
-            wgt_exp_max=high, acc_width=ACC_WIDTH_MIN, acc_register=0, window_taps=0,
-        )  # fmt: skip
+            act_mant=trained.input_bits,
+            wgt_mant=trained.weight_bits,
+            act_exp_min=trained.least,
+            wgt_exp_min=low,
+            wgt_exp_max=high,
+            acc_width=ACC_WIDTH_MIN,
+            acc_register=0,
+            window_taps=0,
+        )
         if 0 < bits < least.full_bits:
             return least.replace(acc_width=bits, acc_register=bits)
         return least.replace(acc_width=least.full_bits)

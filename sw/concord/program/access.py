@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.program.chains import VECTOR_MASK, Address, Chain, Index, VectorPlace
+from concord.program.chains import VECTOR_MASK, Chain, VectorPlace
 from concord.program.integers import IntegerChain, broken_integer_rules
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
@@ -22,12 +22,13 @@ from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 from concord.spec.operations import IntegerSource
 from concord.spec.rules import ProgramRule
+from concord.utils.arrays import Ids
 
 #: Regions of the link by vector memory, and vector memories by region.
 REGIONS = {Mem.WIDE: RegionId.WIDE, Mem.NARROW: RegionId.NARROW}
 VECTORS = {region: mem for mem, region in REGIONS.items()}
 #: Words ``[vectors, words]`` by region; -1 stands for none.
-Words = Mapping[RegionId, Index]
+Words = Mapping[RegionId, Ids]
 #: Offsets after the memory of a vector of zeros and of one of -inf, for what lies outside an image.
 ZERO, LOWEST = 0, 1
 
@@ -55,56 +56,73 @@ class Segment:
     passes: tuple[slice, ...]
 
 
+@dataclass(frozen=True, eq=False)
 class Access:
     """All addresses of a chain ``[positions, rows, ...]``, checked against the depths of the memories.
 
     Members
     -------
-    source : Index ``[positions, rows, taps * cols]``
+    source : Ids ``[positions, rows, taps * cols]``
         Taps outside the image point to a word after the memory.
-    operands : list of Index or None
+    operands : list of Ids or None
         One per step.
-    scale : list of Index
+    scale : list of Ids
         Factors and fractions of ``vv_scale``, if there is one.
-    targets : dict of Index
+    targets : dict of Ids
         By memory.
-    rows : Index ``[positions, rows]`` or None
+    rows : Ids ``[positions, rows]`` or None
         Rows of tiles that ``m_wr`` writes (:meth:`Chain.written_rows`).
     """
 
-    def __init__(self, chain: Chain, config: NpuConfig):
-        self.chain, self.config = chain, config
+    chain: Chain
+    config: NpuConfig
+    source: Ids
+    operands: list[Ids | None]
+    scale: list[Ids]
+    targets: dict[Mem, Ids]
+    rows: Ids | None
+
+    @classmethod
+    def of(cls, chain: Chain, config: NpuConfig) -> Access:
+        """Addresses of a chain.
+
+        Raises
+        ------
+        ValueError
+            If a rule of the chain is broken, or an address does not exist.
+        """
         for broken in broken_rules(chain, config):
             raise ValueError(f"a sliding product at pc {chain.pc} {broken.message}")
         for broken in broken_write_rules(chain, config):
             raise ValueError(f"a chain at pc {chain.pc} {broken.message}")
-        self.positions = chain.outer * chain.inner
+
+        def checked(index: Ids, mem: Mem) -> Ids:
+            if index.max() >= (limit := depth(config, mem)):
+                raise ValueError(f"addresses of {mem.name.lower()} must be below {limit}, not {index.max()}")
+            return index.reshape(chain.outer * chain.inner, chain.rows, -1)
+
         outside = depth(config, chain.mem) + (ZERO if chain.reduce is Op.MV_MUL else LOWEST)
         inside = chain.inside()[:, :, None, :, None]
-        source = np.where(inside, chain.sources(config), -1)
-        self._check(source, chain.mem)
-        self.source = self._flat(np.where(source < 0, outside, source))
-        self.operands = [None if op.operand is None else self._operand(op.operand) for op in chain.mfu_ops]
-        self.scale = [] if chain.scale is None else [self._operand(address) for address in chain.scale.operands]
-        self.targets = {d.mem: self._flat(chain.addresses(d.address))[..., 0] for d in chain.destinations}
-        for mem, index in self.targets.items():
-            self._check(index, mem)
-        self.rows = None if chain.into_matrix is None else self._flat(chain.written_rows(config))[..., 0]
+        source = checked(np.where(inside, chain.sources(config), -1), chain.mem)
+        scale = () if chain.scale is None else chain.scale.operands
+        addresses = [op.operand for op in chain.mfu_ops]
+        rows = None if chain.into_matrix is None else chain.written_rows(config)
+        return cls(
+            chain,
+            config,
+            np.where(source < 0, outside, source),
+            [None if part is None else checked(chain.addresses(part), Mem.WIDE)[..., 0] for part in addresses],
+            [checked(chain.addresses(part), Mem.WIDE)[..., 0] for part in scale],
+            {d.mem: checked(chain.addresses(d.address), d.mem)[..., 0] for d in chain.destinations},
+            None if rows is None else rows.reshape(chain.outer * chain.inner, chain.rows, -1)[..., 0],
+        )
 
-    def _operand(self, address: Address) -> Index:
-        index = self._flat(self.chain.addresses(address))
-        self._check(index, Mem.WIDE)
-        return index[..., 0]
+    @property
+    def positions(self) -> int:
+        """Number of positions of the chain."""
+        return self.chain.outer * self.chain.inner
 
-    def _flat(self, index: Index) -> Index:
-        return index.reshape(self.positions, self.chain.rows, -1)
-
-    def _check(self, index: Index, mem: Mem) -> None:
-        limit = depth(self.config, mem)
-        if index.max() >= limit:
-            raise ValueError(f"addresses of {mem.name.lower()} must be below {limit}, not {index.max()}")
-
-    def reads(self, mem: Mem) -> list[tuple[Index, Index]]:
+    def reads(self, mem: Mem) -> list[tuple[Ids, Ids]]:
         """Addresses ``[positions, rows, ...]`` that are read from one memory, and ``[positions, rows]`` before which
         vector each is read.
         """
@@ -204,7 +222,7 @@ def words_written(chain: IntegerChain, config: NpuConfig, accumulators: int) -> 
     """Words that an integer chain writes, by region ``[vectors, words]``; of the matrix memory all that it writes a
     part of.
     """
-    steps, parts = chain.steps, list[tuple[RegionId, Index]]()
+    steps, parts = chain.steps, list[tuple[RegionId, Ids]]()
     if steps.update:
         parts.append(_integers(chain, chain.operand))
         parts.append((RegionId.WIDE, chain.addresses(chain.operand.address) + accumulators & VECTOR_MASK))
@@ -219,18 +237,18 @@ def words_written(chain: IntegerChain, config: NpuConfig, accumulators: int) -> 
     return _joined(parts, chain.vectors)
 
 
-def both_words(first: Index) -> Index:
+def both_words(first: Ids) -> Ids:
     """The two words ``[..., 2]`` of wide integers."""
     return np.stack([first, first + 1], axis=-1)
 
 
-def _integers(chain: IntegerChain, place: VectorPlace) -> tuple[RegionId, Index]:
+def _integers(chain: IntegerChain, place: VectorPlace) -> tuple[RegionId, Ids]:
     """Words of vectors of narrow or wide integers."""
     first = chain.addresses(place.address)
     return REGIONS[place.mem], first if place.mem is Mem.NARROW else both_words(first)
 
 
-def _joined(parts: list[tuple[RegionId, Index]], vectors: int) -> Words:
+def _joined(parts: list[tuple[RegionId, Ids]], vectors: int) -> Words:
     """Words by region, all of a vector in a row."""
     return {
         region: np.concatenate([words.reshape(vectors, -1) for other, words in parts if other is region], axis=1)
@@ -270,7 +288,7 @@ def broken_chain_rules(chain: IntegerChain, config: NpuConfig, accumulators: int
     return broken + _written_twice(chain, config)
 
 
-def _overlap(reads: Index, writes: Index, depth: int, name: str) -> list[Broken]:
+def _overlap(reads: Ids, writes: Ids, depth: int, name: str) -> list[Broken]:
     """Words that a vector reads and another one writes."""
     vectors = len(reads)
     number = np.repeat(np.arange(vectors), writes.shape[1])

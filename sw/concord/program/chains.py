@@ -9,16 +9,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
 from concord.spec.isa import MATRIX_ADDR_BITS, MATRIX_ROW_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op, PipelineStage
 from concord.spec.operations import OPERANDS
 from concord.spec.windows import tap_lanes
-
-Index = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from concord.utils.arrays import Bools, Ids
 
 VECTOR_MASK = (1 << VECTOR_ADDR_BITS) - 1
 MATRIX_MASK = (1 << MATRIX_ADDR_BITS) - 1
@@ -34,7 +31,7 @@ class Address:
     inner: int = 0
     outer: int = 0
 
-    def over(self, outer: int, inner: int, rows: int) -> Index:
+    def over(self, outer: int, inner: int, rows: int) -> Ids:
         """``base + r*row + i*inner + o*outer`` of all turns ``[outer, inner, rows]``, not yet modulo anything."""
         o, i, r = np.ogrid[:outer, :inner, :rows]
         return np.asarray(self.base + r * self.row + i * self.inner + o * self.outer, dtype=np.int64)
@@ -87,7 +84,7 @@ class Pad:
     width: int = 0
 
 
-def taps_inside(window: Window, pad: Pad, outer: int, inner: int) -> Mask:
+def taps_inside(window: Window, pad: Pad, outer: int, inner: int) -> Bools:
     """True for taps ``[outer, inner, taps]`` of windows inside the image."""
     if pad.height == 0:
         return np.ones((outer, inner, window.taps), dtype=np.bool_)
@@ -168,11 +165,11 @@ class ChainLoops:
         """Number of result vectors."""
         return self.outer * self.inner * self.rows
 
-    def numbers(self, address: Address) -> Index:
+    def numbers(self, address: Address) -> Ids:
         """Addresses ``[outer, inner, rows]``, not yet modulo anything."""
         return address.over(*self.shape)
 
-    def addresses(self, address: Address) -> Index:
+    def addresses(self, address: Address) -> Ids:
         """Addresses ``[outer, inner, rows]`` in a vector memory, modulo 2**14."""
         return self.numbers(address) & VECTOR_MASK
 
@@ -201,7 +198,7 @@ class VectorChain(ChainLoops):
     window: Window = Window()
     pad: Pad = Pad()
 
-    def inside(self) -> Mask:
+    def inside(self) -> Bools:
         """True for taps ``[outer, inner, taps]`` inside the image."""
         return taps_inside(self.window, self.pad, self.outer, self.inner)
 
@@ -295,7 +292,7 @@ class Chain(VectorChain):
 
     # Addresses ---------------------------------------------------------------------------------
 
-    def sources(self, config: NpuConfig) -> Index:
+    def sources(self, config: NpuConfig) -> Ids:
         """Source addresses ``[outer, inner, rows, taps, cols]``, those of taps outside the image included.
 
         The T rows of a group of a dense product share the vectors of the group's first row.
@@ -310,18 +307,18 @@ class Chain(VectorChain):
         """Rows whose source is read at once, before the first of them is written: T in a dense product, else one."""
         return config.engines if self.dense else 1
 
-    def source_order(self, config: NpuConfig) -> Index:
+    def source_order(self, config: NpuConfig) -> Ids:
         """Number of the first vector of the group of every vector ``[outer, inner, rows]``.
 
         Its source has seen the writes of all vectors before that one, and of no others of the chain.
         """
         return np.arange(self.vectors).reshape(self.shape)[:, :, self._first_rows(config)]
 
-    def _first_rows(self, config: NpuConfig) -> Index:
+    def _first_rows(self, config: NpuConfig) -> Ids:
         """First row of the group of every row."""
         return np.arange(self.rows) // self.group(config) * self.group(config)
 
-    def matrix_words(self, config: NpuConfig) -> Index:
+    def matrix_words(self, config: NpuConfig) -> Ids:
         """Matrix addresses: ``[groups, taps, cols, N/L]`` of a dense, ``[rows, words]`` of a depthwise product."""
         taps = self.window.taps
         if self.sliding:
@@ -332,13 +329,13 @@ class Chain(VectorChain):
             shape = (-(-self.rows // config.engines), taps, self.cols, config.steps)
         return np.asarray((self.matrix + np.arange(np.prod(shape)).reshape(shape)) & MATRIX_MASK)
 
-    def written_rows(self, config: NpuConfig) -> Index:
+    def written_rows(self, config: NpuConfig) -> Ids:
         """Numbers ``[outer, inner, rows]`` of the rows of tiles that ``m_wr`` writes, counted from the first tile."""
         assert self.into_matrix is not None
         first = self.into_matrix.matrix // config.steps * config.rows
         return np.asarray((first + self.numbers(self.into_matrix.rows)) & ROW_MASK)
 
-    def tap_places(self, config: NpuConfig) -> tuple[Index, Index]:
+    def tap_places(self, config: NpuConfig) -> tuple[Ids, Ids]:
         """Numbers of the words of all taps of a depthwise product in a row's, and the lanes of their weights."""
         taps = np.arange(self.window.taps)
         if self.sliding:

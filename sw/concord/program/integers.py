@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from concord.program.chains import MATRIX_MASK, ORIGIN, VECTOR_MASK, Address, Index, VectorChain, VectorPlace
+from concord.program.chains import MATRIX_MASK, ORIGIN, VECTOR_MASK, Address, VectorChain, VectorPlace
 from concord.program.rules import Broken, Check, broken_of
 from concord.spec import integers
 from concord.spec.config import NpuConfig
 from concord.spec.isa import FORMS, Mem, Op
 from concord.spec.operations import IntegerSource
 from concord.spec.rules import ProgramRule
+from concord.utils.arrays import Ids
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ class IntegerChain(VectorChain):
             matrix_writes=count * steps.to_column + config.steps * steps.to_row,
         )
 
-    def source_taps(self) -> Index:
+    def source_taps(self) -> Ids:
         """Addresses of the vectors of a product ``[outer, inner, rows, digits, taps, cols]``."""
         window, taps = self.window, self.taps
         p, t, c = np.ogrid[: taps.digits, : window.taps, : self.cols]
@@ -248,21 +249,21 @@ class IntegerChain(VectorChain):
         more = more + p * (0 if taps.of else taps.vector_digit)
         return np.asarray((self.numbers(self.source)[..., None, None, None] + more) & VECTOR_MASK)
 
-    def tile_words(self, config: NpuConfig) -> Index:
+    def tile_words(self, config: NpuConfig) -> Ids:
         """Words of its tiles ``[outer, inner, rows, digits, taps, cols, N/L]``."""
         p, t, c, h = np.ogrid[: self.taps.digits, : self.window.taps, : self.cols, : config.steps]
         more = (t * self.cols + c) * self.taps.matrix + p * (self.taps.matrix_digit if self.taps.of else 0) + h
         return np.asarray((self.numbers(self.tiles)[..., None, None, None, None] + more) & MATRIX_MASK)
 
-    def written_columns(self) -> Index:
+    def written_columns(self) -> Ids:
         """Numbers of the columns that are written ``[outer, inner, rows, planes]``."""
         return np.asarray(self.numbers(self.columns)[..., None] + np.arange(self.planes.count) * self.planes.col)
 
-    def written_tile_rows(self) -> Index:
+    def written_tile_rows(self) -> Ids:
         """Numbers of the rows of tiles that are written ``[outer, inner, rows]``."""
         return self.numbers(self.tile_rows)
 
-    def narrow_targets(self) -> Index:
+    def narrow_targets(self) -> Ids:
         """Addresses of narrow results ``[outer, inner, rows, planes]``."""
         more = np.arange(self.planes.count) * self.planes.dst
         return (self.numbers(self.destination.address)[..., None] + more) & VECTOR_MASK

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from concord.program.chains import Chain, Index
+from concord.program.chains import Chain
 from concord.program.rules import Broken
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Op
 from concord.spec.rules import ProgramRule
+from concord.utils.arrays import Ids
 
 
-def row_words(rows: Index, config: NpuConfig) -> Index:
+def row_words(rows: Ids, config: NpuConfig) -> Ids:
     """Words ``[..., N/L]`` of the matrix memory that hold rows of tiles; row ``rows % (T*N)`` of each."""
     return np.asarray(rows[..., None] // config.rows * config.steps + np.arange(config.steps))
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.program.access import REGIONS, broken_chain_rules, words_read, words_written
 from concord.program.assembler import describe
-from concord.program.chains import Chain, Index
+from concord.program.chains import Chain
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
@@ -26,6 +25,7 @@ from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import Mem, Op, Trap
 from concord.spec.memmap import RegionId
 from concord.spec.rules import ProgramRule
+from concord.utils.arrays import Bools, Ids, Ints
 
 _LISTED = 4
 
@@ -233,7 +233,7 @@ class _Checker:
             rows = chain.written_tile_rows()
             self._write_matrix(chain.pc, row_words(rows, config), rows[..., None] % config.native, of_data=False)
 
-    def _reads(self, pc: int, reads: Mapping[RegionId, Index]) -> None:
+    def _reads(self, pc: int, reads: Mapping[RegionId, Ids]) -> None:
         """Words that are read must have a value; -1 is none."""
         for region, words in reads.items():
             listed = words[words >= 0]
@@ -243,17 +243,17 @@ class _Checker:
             if not known[listed].all():
                 self.report(pc, f"reads {region.name.lower()} {_some(listed[~known[listed]])} before it is written")
 
-    def _whole(self) -> NDArray[np.bool_]:
+    def _whole(self) -> Bools:
         """Words of the matrix memory that were written as a whole."""
         return np.asarray(self.written[RegionId.MATRIX].all(axis=1))
 
-    def _write_words(self, pc: int, region: RegionId, words: Index) -> None:
+    def _write_words(self, pc: int, region: RegionId, words: Ids) -> None:
         constant = words[self.constant[region][words]]
         if constant.size:
             self.report(pc, f"overwrites the constant {region.name.lower()} {_some(constant)}")
         self.written[region][words] = True
 
-    def _write_columns(self, pc: int, columns: Index) -> None:
+    def _write_columns(self, pc: int, columns: Ids) -> None:
         """Lanes of words; a word whose lanes were all written has a value in every row."""
         words, lanes = np.divmod(columns, self.config.lanes)
         self._constant_matrix(pc, words, np.any(self.constant[RegionId.MATRIX][words], axis=1))
@@ -262,7 +262,7 @@ class _Checker:
         self.written[RegionId.MATRIX][whole] = True
         self.of_data[whole] = False
 
-    def _write_matrix(self, pc: int, words: Index, rows: Index, *, of_data: bool) -> None:
+    def _write_matrix(self, pc: int, words: Ids, rows: Ids, *, of_data: bool) -> None:
         """Rows of words; ``of_data``: with exponents that data have."""
         if of_data:
             self.lanes[words] = False
@@ -270,7 +270,7 @@ class _Checker:
         self._constant_matrix(pc, words, self.constant[RegionId.MATRIX][words, rows])
         self.written[RegionId.MATRIX][words, rows] = True
 
-    def _constant_matrix(self, pc: int, words: Index, constant: NDArray[np.bool_]) -> None:
+    def _constant_matrix(self, pc: int, words: Ids, constant: Bools) -> None:
         if constant.any():
             self.report(pc, f"overwrites the constant matrix {_some(words[constant])}")
 
@@ -313,13 +313,13 @@ class _Checker:
             self.report(chain.pc, f"as a sliding product {message}", rule)
         self._broken(chain.pc, broken_write_rules(chain, self.config))
 
-    def _first_writes(self, mem: Mem, index: Index) -> Index:
+    def _first_writes(self, mem: Mem, index: Ids) -> Ids:
         """Number of the first vector of the chain that writes an address, for each address."""
         first = np.full(max(len(self.written[REGIONS[mem]]), int(index.max()) + 1), len(index), dtype=np.int64)
         first[index[::-1]] = np.arange(len(index))[::-1]
         return first
 
-    def _read(self, pc: int, mem: Mem, index: Index, when: Index, firsts: dict[Mem, Index], what: str) -> None:
+    def _read(self, pc: int, mem: Mem, index: Ids, when: Ids, firsts: dict[Mem, Ids], what: str) -> None:
         written = self.written[REGIONS[mem]]
         name = mem.name.lower()
         within = index < len(written)
@@ -333,7 +333,7 @@ class _Checker:
         if unknown.any():
             self.report(pc, f"{what} reads {name} {_some(index[unknown])} before it is written")
 
-    def _write(self, pc: int, mem: Mem, index: Index) -> None:
+    def _write(self, pc: int, mem: Mem, index: Ids) -> None:
         region, name = REGIONS[mem], mem.name.lower()
         within = index < len(self.written[region])
         if not within.all():
@@ -367,7 +367,7 @@ class _Checker:
         self._write_matrix(chain.pc, row_words(rows, config), rows[:, None] % config.rows, of_data=True)
 
 
-def _some(addresses: NDArray[np.int64]) -> str:
+def _some(addresses: Ints) -> str:
     """A few of the addresses, for a message."""
     listed = np.unique(addresses)
     text = ", ".join(str(a) for a in listed[:_LISTED])

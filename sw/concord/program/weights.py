@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.image import Memories
-from concord.program.chains import Chain, Index
+from concord.program.chains import Chain
 from concord.spec.config import NpuConfig
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Float32s, FloatArray, Ids, Ints
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,8 @@ class Weights:
     A dense product has one block per N/L-th of a tile, a depthwise product one of one element per tap.
     """
 
-    mant: NDArray[np.int64]
-    exp: NDArray[np.int64]
+    mant: Ints
+    exp: Ints
 
     @cached_property
     def values(self) -> FloatArray:
@@ -31,7 +30,7 @@ class Weights:
         return np.ascontiguousarray(exact.reshape(*self.exp.shape[:2], -1))
 
     @cached_property
-    def singles(self) -> NDArray[np.float32]:
+    def singles(self) -> Float32s:
         """Values as float32; exact, mantissas have at most 16 bits."""
         return self.values.astype(np.float32)
 
@@ -48,7 +47,7 @@ class Weights:
         return float((np.abs(self.values).sum(axis=-1) / unit).max())
 
 
-def product_words(chain: Chain, config: NpuConfig) -> Index:
+def product_words(chain: Chain, config: NpuConfig) -> Ids:
     """Words of a product as :meth:`Chain.matrix_words`; ``ValueError`` if they lie beyond the matrix memory."""
     words = chain.matrix_words(config)
     if words.max() >= config.matrix_depth:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Outputs = Mapping[str, NDArray[Any]]
+from concord.utils.arrays import Array
+
+Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -62,5 +63,5 @@ def compare(emulator: Outputs, rtl: Outputs, what: str = "RTL") -> TensorCompari
     return TensorComparison(total, what=what)
 
 
-def _bits(values: NDArray[Any]) -> NDArray[np.uint32]:
+def _bits(values: Array) -> NDArray[np.uint32]:
     return np.asarray(np.ascontiguousarray(values, dtype=np.float32).view(np.uint32))

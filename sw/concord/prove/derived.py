@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.compiler.emission.package import Package
 from concord.derive.flow import layer_names
@@ -27,8 +26,9 @@ from concord.prove.observed import Recorder, Written, different, of_derived, wri
 from concord.prove.runtimes import Run, Runtime, SamplesByFlag
 from concord.prove.samples import random_samples
 from concord.spec.formats import BINARY16_MAX, Flag
+from concord.utils.arrays import Float32s, FloatArray, Ints
 
-Inputs = Mapping[str, NDArray[np.float64]]
+Inputs = Mapping[str, FloatArray]
 #: Values that are compared at once, of the largest kind: what fits into some hundred MiB.
 _VALUES = 1 << 22
 #: Share of values that are missing where some may be.
@@ -63,7 +63,7 @@ class Subject:
         """Samples of a run."""
         return 1 if self.package is None else self.package.arrangement.batch
 
-    def random_samples(self, count: int, seed: int) -> dict[str, NDArray[np.float64]]:
+    def random_samples(self, count: int, seed: int) -> dict[str, FloatArray]:
         """Samples ``[count, *shape]`` by input, within what a device takes, as :func:`random_samples` makes them."""
         made = random_samples(self.shapes, count, seed)
         if self.package is None:
@@ -84,7 +84,7 @@ class Subject:
             samples[name] = np.clip(x, arrangement.restored(name, -limit), arrangement.restored(name, limit))
         return samples
 
-    def ports(self, inputs: Inputs) -> dict[str, NDArray[np.float64]]:
+    def ports(self, inputs: Inputs) -> dict[str, FloatArray]:
         """Samples as the driver gives them to a device."""
         return dict(inputs) if self.package is None else self.package.pack(inputs)
 
@@ -111,8 +111,8 @@ class Emulated:
     Flags are sticky: those of the whole batch, by place and name.
     """
 
-    results: dict[str, NDArray[np.float64]]
-    values: NDArray[np.float32]
+    results: dict[str, FloatArray]
+    values: Float32s
     flags: frozenset[tuple[str, str]]
 
 
@@ -139,9 +139,9 @@ class ValuePlaces:
     """Places of the compared values: by value the entry of ``entries``, word, and lane."""
 
     entries: list[Written]
-    entry: NDArray[np.int64]
-    place: NDArray[np.int64]
-    layer: NDArray[np.int64]
+    entry: Ints
+    place: Ints
+    layer: Ints
     layers: list[str]
 
     @classmethod
@@ -223,7 +223,7 @@ class DerivedComparison:
             return inputs
         return {name: np.asarray(x) for name, x in self.subject.package.npu_inputs(inputs).items()}
 
-    def _run_inside(self, inputs: Inputs) -> NDArray[np.float64]:
+    def _run_inside(self, inputs: Inputs) -> FloatArray:
         inputs = self._npu_inputs(inputs)
         group, model = self.subject.observed.group, self.subject.observed.model
         if group > 1:
@@ -231,7 +231,7 @@ class DerivedComparison:
         outputs = self._inside(inputs)
         return of_derived([outputs[model.names[value.name]] for value in model.outputs], self.places.place)
 
-    def _values(self, values: NDArray[np.float64], want: NDArray[np.float32], first_sample: int) -> None:
+    def _values(self, values: FloatArray, want: Float32s, first_sample: int) -> None:
         runs = values.shape[1]
         with np.errstate(invalid="ignore"):  # NaNs that signal
             wrong = different(values, want[:, :runs].astype(np.float64))
@@ -284,7 +284,7 @@ def chunk(subject: Subject) -> int:
     return max(2, min(64, _VALUES // max(1, size))) * subject.batch
 
 
-def _grouped(x: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+def _grouped(x: FloatArray, group: int) -> FloatArray:
     """Samples by run, filled up with the last one."""
     missing = -len(x) % group
     whole = np.concatenate([x, np.repeat(x[-1:], missing, axis=0)])

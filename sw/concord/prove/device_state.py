@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.derive.flow import Flow
 from concord.golden import binary16, blocks
@@ -18,18 +17,19 @@ from concord.prove.facts import Count
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId, regions
+from concord.utils.arrays import Bits, FloatArray
 
 #: Counters that every device has.
 COUNTED = ("DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS")
 #: By port, without an axis of samples.
-Sample = Mapping[str, NDArray[np.float64]]
+Sample = Mapping[str, FloatArray]
 
 
 @dataclass(frozen=True)
 class DeviceState:
     """State that a run has left: outputs, words by memory, flags by address, and counters."""
 
-    outputs: dict[str, NDArray[np.float64]]
+    outputs: dict[str, FloatArray]
     memories: dict[Mem, list[int]]
     flags: list[int]
     counted: dict[str, int | None]
@@ -74,7 +74,7 @@ def writers(flow: Flow) -> dict[tuple[Mem, int], WordWriter]:
     return last
 
 
-def lanes_of(config: NpuConfig, mem: Mem, word: int) -> tuple[NDArray[np.uint16], int | None]:
+def lanes_of(config: NpuConfig, mem: Mem, word: int) -> tuple[Bits, int | None]:
     """binary16 patterns of the elements of a word, and the exponent of a narrow one."""
     region = regions(config)[REGIONS[mem]]
     fields = list(unpack_words(region.word, to_bytes([word], region.nbytes)).values())

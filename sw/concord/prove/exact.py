@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
@@ -16,6 +16,7 @@ from concord.integer import IntegerNetwork
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph
 from concord.transfer import Codes
+from concord.utils.arrays import Float32s, Ints
 
 #: Share of random codes that are an end or the zero point.
 _CORNERS = 0.25
@@ -49,13 +50,13 @@ class ExactProof:
         return not any(self.different.values()) and not self.flags
 
 
-def random_codes(scheme: Codes, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.int64]:
+def random_codes(scheme: Codes, shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
     """Codes, some of which are an end or the zero point."""
     corners = rng.choice([scheme.low, scheme.high, scheme.zero], shape)
     return np.where(rng.random(shape) < _CORNERS, corners, rng.integers(scheme.low, scheme.high + 1, shape))
 
 
-def _random_numbers(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float32]:
+def _random_numbers(shape: tuple[int, ...], rng: np.random.Generator) -> Float32s:
     """Numbers up to about 2**8 in magnitude, some of which are 0."""
     numbers = rng.normal(0, 1, shape) * np.exp2(rng.integers(0, 8, shape))
     return np.where(rng.random(shape) < _CORNERS, 0, numbers).astype(np.float32)
@@ -110,11 +111,11 @@ def prove_exact(
 
 def _random(
     network: IntegerNetwork, shapes: Mapping[str, tuple[int, ...]], samples: int, seed: int
-) -> dict[str, NDArray[np.int64] | NDArray[np.float32]]:
+) -> dict[str, Ints | Float32s]:
     """Random codes, or numbers, of all inputs, for as many runs."""
     rng, graph = np.random.default_rng(seed), network.graph
 
-    def drawn(name: str, tensor: str) -> NDArray[np.int64] | NDArray[np.float32]:
+    def drawn(name: str, tensor: str) -> Ints | Float32s:
         shape = (samples * shapes[name][0], *shapes[name][1:])
         return _random_numbers(shape, rng) if graph.is_wide(tensor) else random_codes(graph.scheme(tensor), shape, rng)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.derive.flow import layer_names
 from concord.host import connect
@@ -19,6 +18,7 @@ from concord.prove.facts import RESULTS, Comparison, Count, Difference
 from concord.prove.observed import different
 from concord.prove.reference import ReferenceDevice
 from concord.spec.config import NpuConfig
+from concord.utils.arrays import FloatArray
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class MachineComparison:
         for machine in (self._emulator, device):
             machine.load(subject.image)
 
-    def compare(self, inputs: Mapping[str, NDArray[np.float64]], first_sample: int) -> None:
+    def compare(self, inputs: Mapping[str, FloatArray], first_sample: int) -> None:
         """Compare a batch, every run for itself."""
         ports = self.subject.ports(inputs)
         for number in range(len(next(iter(ports.values()))) if ports else 1):

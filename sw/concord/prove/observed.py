@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.derive.flow import Store
 from concord.derive.model import MISSING, ObservedModel
@@ -15,7 +14,7 @@ from concord.emulator.lanes import Lanes
 from concord.emulator.plan import ChainSlice
 from concord.golden import binary16
 from concord.spec.isa import Mem
-from concord.utils.arrays import FloatArray, Ids
+from concord.utils.arrays import Array, Bools, Float32s, FloatArray, Ids
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,8 @@ class Recorder:
     def __init__(self, chains: list[list[Written]]):
         self._chains = chains
         self._next = 0
-        self._values: list[NDArray[np.float32]] = []
-        self._runs: list[NDArray[np.float32]] = []
+        self._values: list[Float32s] = []
+        self._runs: list[Float32s] = []
 
     def __call__(self, part: ChainSlice, lanes: Lanes, count: int) -> None:
         """Note what the chain of a piece has written, if it is the last one."""
@@ -88,7 +87,7 @@ class Recorder:
             self._runs.append(np.concatenate(self._values))
             self._values, self._next = [], 0
 
-    def values(self) -> NDArray[np.float32]:
+    def values(self) -> Float32s:
         """Everything in order, ``[values, runs]``."""
         return np.concatenate(self._runs, axis=1) if self._runs else np.zeros((0, 1), np.float32)
 
@@ -109,7 +108,7 @@ def of_derived(outputs: Iterable[Any], place: Ids) -> FloatArray:
     return values
 
 
-def different(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:
+def different(first: Array, second: Array) -> Bools:
     """True where numbers are not the same: signs of zeros count, a NaN is a NaN."""
     same = (first == second) & (np.signbit(first) == np.signbit(second))
     return np.asarray(~(same | (np.isnan(first) & np.isnan(second))))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.derive.flow import layer_names
 from concord.graph.element_types import as_places
@@ -17,6 +16,7 @@ from concord.prove.derived import DerivedComparison, Subject, ValuePlaces, chunk
 from concord.prove.facts import RESULTS, Proof
 from concord.prove.machines import MACHINES, MachineComparison, run_cost, version_of
 from concord.prove.runtimes import RUNTIMES
+from concord.utils.arrays import FloatArray
 
 #: Names on the command line.
 DERIVED = tuple(RUNTIMES)
@@ -27,7 +27,7 @@ SAMPLES, MACHINE_SAMPLES = 32, 1
 
 def prove(
     what: Path | Subject,
-    inputs: Mapping[str, NDArray[np.float64]] | None = None,
+    inputs: Mapping[str, FloatArray] | None = None,
     *,
     samples: int = SAMPLES,
     machine_samples: int = MACHINE_SAMPLES,
@@ -146,7 +146,7 @@ def _derived(
 def _machine(
     subject: Subject,
     name: str,
-    few: Mapping[str, NDArray[np.float64]],
+    few: Mapping[str, FloatArray],
     samples: int,
     only: Collection[str] | None,
     proof: Proof,

@@ -10,21 +10,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concord.derive import ir
 from concord.derive.backends.registry import BACKENDS
 from concord.derive.c.program import CProgram, compiler
 from concord.derive.flags import by_layer
 from concord.derive.modules import module_of
+from concord.utils.arrays import FloatArray
 from concord.utils.extras import install_command, missing
 
 #: Inputs by name -> outputs by name.
-Run = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, Any]]
+Run = Callable[[Mapping[str, FloatArray]], Mapping[str, Any]]
 #: Samples that raised a flag, by place and flag.
 SamplesByFlag = Mapping[str, Mapping[str, list[int]]]
-FlaggedRun = Callable[[Mapping[str, NDArray[np.float64]]], tuple[Mapping[str, Any], SamplesByFlag]]
+FlaggedRun = Callable[[Mapping[str, FloatArray]], tuple[Mapping[str, Any], SamplesByFlag]]
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def _onnx(path: Path, model: ir.Model) -> FlaggedRun:
     names = [output.name for output in session.get_outputs()]
     facts = json.loads(session.get_modelmeta().custom_metadata_map.get("flags", "null"))
 
-    def run(inputs: Mapping[str, NDArray[np.float64]]) -> tuple[Mapping[str, Any], SamplesByFlag]:
+    def run(inputs: Mapping[str, FloatArray]) -> tuple[Mapping[str, Any], SamplesByFlag]:
         outputs = dict(zip(names, session.run(None, dict(inputs)), strict=True))
         if facts is None or facts["output"] not in outputs:
             return outputs, {}

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.spec.formats import BINARY16_EXP_MIN, BINARY16_FRAC, BINARY16_MAX
+from concord.utils.arrays import FloatArray
 
 _TINY, _NORMAL = 2.0**-BINARY16_FRAC, 2.0**BINARY16_EXP_MIN
 #: Numbers that inputs take, often where mistakes are; a device refuses infinities and NaNs.
-CORNERS = np.array(
-    [0.0, -0.0, _TINY, -_TINY, _NORMAL - _TINY, _NORMAL, 1.0, -1.0, BINARY16_MAX, -BINARY16_MAX,
-     1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, _TINY / 2, _TINY * 1.5]  # the last four are ties
-)  # fmt: skip
+_TIES = (1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, _TINY / 2, _TINY * 1.5)
+CORNERS = np.array([0.0, -0.0, _TINY, -_TINY, _NORMAL - _TINY, _NORMAL, 1.0, -1.0, BINARY16_MAX, -BINARY16_MAX, *_TIES])
 #: Spread of the powers of two of wild numbers.
 _SPREAD = 14
 
 
-def random_samples(shapes: Mapping[str, tuple[int, ...]], count: int, seed: int) -> dict[str, NDArray[np.float64]]:
+def random_samples(shapes: Mapping[str, tuple[int, ...]], count: int, seed: int) -> dict[str, FloatArray]:
     """Samples ``[count, *shape]`` by input.
 
     In turn: normal numbers around 0; the same with corners among them; numbers of all sizes, with corners; corners

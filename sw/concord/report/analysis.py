@@ -25,7 +25,7 @@ from concord.report.accuracy import distribution, formats
 from concord.report.difference import first_difference
 from concord.report.facts import InputFacts, NetworkFacts, OutputFacts, Saved
 from concord.report.layer_facts import Flagged, LayerFacts
-from concord.report.places import covered, kind, least_cycles, leaves, memories, mfu_ops, reads, space, work
+from concord.report.places import covered, cycles_of_steps, kind, leaves, memories, mfu_ops, reads, space, work
 from concord.report.prefixes import cycles, layer_at, without_overlap
 from concord.utils.arrays import FloatArray
 
@@ -160,7 +160,7 @@ def _layers(
         {reg: n - last[reg] for reg, n in now.items()}
         for last, now in pairwise([before, *(c for _, c in layer_results)])
     ]
-    least = [least_cycles(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
+    least = [cycles_of_steps(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
     counted = without_overlap(cycles(compiled, steps), least)
     layers = []
     for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, layer_results, strict=True)):

@@ -13,6 +13,7 @@ from concord.compiler.model import Compiled
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.recurrent import RecurrentAttributes
 from concord.networks.layer_results import Counts, parts
 from concord.report.facts import Memory
 from concord.report.layer_facts import Read, Space, Work
@@ -22,14 +23,23 @@ from concord.spec.memmap import Reg, RegionId
 
 #: Pipeline stages of the multifunction units in words.
 _WORDS = {
-    Op.VV_MUL: "times", Op.VV_ADD: "add", Op.VV_SUB: "subtract", Op.VV_RSUB: "subtract from",
-    Op.VV_MAX: "max with", Op.VV_MIN: "min with", Op.VV_SCALE: "scale to codes by",
-}  # fmt: skip
+    Op.VV_MUL: "times",
+    Op.VV_ADD: "add",
+    Op.VV_SUB: "subtract",
+    Op.VV_RSUB: "subtract from",
+    Op.VV_MAX: "max with",
+    Op.VV_MIN: "min with",
+    Op.VV_SCALE: "scale to codes by",
+}
 #: Units of the words of the memories.
 _UNITS = {
-    RegionId.PROGRAM: "instructions", RegionId.MATRIX: "words", RegionId.NARROW: "vectors", RegionId.WIDE: "vectors",
-    RegionId.TABLE: "entries", RegionId.SLOTS: "tables",
-}  # fmt: skip
+    RegionId.PROGRAM: "instructions",
+    RegionId.MATRIX: "words",
+    RegionId.NARROW: "vectors",
+    RegionId.WIDE: "vectors",
+    RegionId.TABLE: "entries",
+    RegionId.SLOTS: "tables",
+}
 
 
 def covered(compiled: Compiled, layer: AnyLayer) -> list[Node]:
@@ -119,7 +129,7 @@ def work(compiled: Compiled, layer: AnyLayer, counts: Counts, cycles: int) -> Wo
     batch = compiled.package.arrangement.batch
     macs = sum(_macs(compiled, layer, node) for node in covered(compiled, layer))
     dense, depthwise, vectors = (counts[reg] for reg in (Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.VECTORS))
-    least = least_cycles(compiled.image.config, dense, depthwise, vectors)
+    least = cycles_of_steps(compiled.image.config, dense, depthwise, vectors)
     return Work(macs * batch, dense, depthwise, vectors, least, cycles)
 
 
@@ -130,14 +140,14 @@ def _macs(compiled: Compiled, layer: AnyLayer, node: Node) -> int:
     """
     macs = node_macs(compiled.graph, node)
     if isinstance(layer, Recurrent):
-        return macs // len(node.attrs["W"])
+        return macs // len(node.attributes(RecurrentAttributes).W)
     if layer.reduction is not Reduction.DENSE or node.name != layer.name or operator_of(node).affine is None:
         return macs
     lanes = layer.source.lanes
     return macs * len(np.unique(lanes[lanes != PAD])) // len(lanes)
 
 
-def least_cycles(config: NpuConfig, dense_steps: int, depthwise_steps: int, vectors: int) -> int:
+def cycles_of_steps(config: NpuConfig, dense_steps: int, depthwise_steps: int, vectors: int) -> int:
     """Fewest cycles: the tile engines make a step per cycle, and vectors leave the pipe one after the other.
 
     In an element-serial configuration a step takes as many cycles as its multiply-accumulates need, and nothing

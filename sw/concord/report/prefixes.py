@@ -11,10 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.compiler.model import Compiled, in_one_piece
 from concord.cycles import counts_of
@@ -26,11 +24,12 @@ from concord.program import Trace, trace
 from concord.program.access import REGIONS
 from concord.spec import isa
 from concord.spec.isa import Mem, Op
+from concord.utils.arrays import Array
 
 #: The instruction word.
 HALT = isa.encode(Op.HALT)
 #: Arrays ``[runs, *shape]`` by port.
-Outputs = Mapping[str, npt.NDArray[Any]]
+Outputs = Mapping[str, Array]
 
 
 def ends(compiled: Compiled) -> list[list[int]]:

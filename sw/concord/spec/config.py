@@ -460,8 +460,12 @@ def _check_shape(config: NpuConfig) -> None:
 
 def _check_integer_chains(config: NpuConfig) -> None:
     needed = {
-        "serial": False, "engines": 1, "act_mant": INTEGER_MANT, "wgt_mant": INTEGER_MANT, "acc_register": 0,
-    }  # fmt: skip
+        "serial": False,
+        "engines": 1,
+        "act_mant": INTEGER_MANT,
+        "wgt_mant": INTEGER_MANT,
+        "acc_register": 0,
+    }
     for name, value in needed.items():
         _require(config, name, f"{value} with integer_chains", getattr(config, name) == value)
     _require(config, "native", "at least 8 with integer_chains", config.native >= 8)
@@ -470,14 +474,18 @@ def _check_integer_chains(config: NpuConfig) -> None:
     least = DIGIT_BITS * (DIGITS_MAX - 1) - config.act.exp_max - config.acc_frac
     _require(config, "wgt_exp_max", f"at least {least} with integer_chains", config.wgt_exp_max >= least)
     _require(
-        config, "max_terms", f"such that sums have at least {SUM_BITS} bits with integer_chains",
+        config,
+        "max_terms",
+        f"such that sums have at least {SUM_BITS} bits with integer_chains",
         config.full_bits >= SUM_BITS,
-    )  # fmt: skip
+    )
     products = config.rows * config.lanes
     _require(
-        config, "lanes", f"such that {products} products and the units take at most the multipliers of a device",
+        config,
+        "lanes",
+        f"such that {products} products and the units take at most the multipliers of a device",
         products <= INTEGER_PRODUCTS_MAX,
-    )  # fmt: skip
+    )
 
 
 def _check_numbers(config: NpuConfig) -> None:
@@ -497,8 +505,12 @@ def _check_numbers(config: NpuConfig) -> None:
         most = config.act.exp_max
         rule = f"in {low}..{most} with writable_matrix"
         _require(config, "wgt_exp_min", rule, low <= config.wgt_exp_min <= most)
-    _require(config, "acc_width", f"in {ACC_WIDTH_MIN}..{config.full_bits}",
-             ACC_WIDTH_MIN <= config.acc_width <= config.full_bits)  # fmt: skip
+    _require(
+        config,
+        "acc_width",
+        f"in {ACC_WIDTH_MIN}..{config.full_bits}",
+        ACC_WIDTH_MIN <= config.acc_width <= config.full_bits,
+    )
     if config.acc_register:
         _require(config, "acc_register", "0 in an element-serial configuration", not config.serial)
         least, most = max(config.acc_width, config.lane_dot_bits), config.full_bits - 1

@@ -20,10 +20,10 @@ PRESET = "preset"
 #: Names that a configuration can have: they are part of names of folders.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: Parameters in which a configuration that is named after a preset may differ from it.
-_NUMBERS = {
-    "act_mant", "wgt_mant", "act_exp_min", "wgt_exp_min", "wgt_exp_max", "acc_width", "acc_register", "window_taps",
-    "code_scaling", "writable_matrix", "integer_chains",
-}  # fmt: skip
+_NUMBERS = set(
+    "act_mant wgt_mant act_exp_min wgt_exp_min wgt_exp_max acc_width acc_register window_taps code_scaling "
+    "writable_matrix integer_chains".split()
+)
 
 
 def read_config(path: Path) -> NpuConfig:

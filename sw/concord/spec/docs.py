@@ -202,15 +202,16 @@ def builds() -> str:
     """Records of routed bitstreams: what each reached, if it is of the design of today, and in the package."""
     rows = []
     for build in BUILDS:
-        figures = (build.cells, build.ffs, build.rams, build.multipliers, build.minutes)
-        rows.append((
-            f"`{build.board}`", f"`{build.preset}`", build.link,
-            f"{build.mhz:.2f}", f"{build.reached_mhz:.2f}", f"{build.target_mhz:g}", build.seed,
-            *(f"{figure:,}" if figure else "" for figure in figures),
-            f"{build.date}{f', {STALE}' if build.stale else ''}", "yes" if build.bitstream else "",
-        ))  # fmt: skip
-    head = ("board", "preset", "link", "MHz", "paths allow", "target", "seed", "logic cells", "FF", "block RAMs",
-            "multipliers", "minutes", "date", "in the package")  # fmt: skip
+        names = (f"`{build.board}`", f"`{build.preset}`", build.link)
+        clocks = (f"{build.mhz:.2f}", f"{build.reached_mhz:.2f}", f"{build.target_mhz:g}")
+        counts = (build.cells, build.ffs, build.rams, build.multipliers, build.minutes)
+        figures = (f"{count:,}" if count else "" for count in counts)
+        date = f"{build.date}{f', {STALE}' if build.stale else ''}"
+        rows.append((*names, *clocks, build.seed, *figures, date, "yes" if build.bitstream else ""))
+    head = (
+        "board, preset, link, MHz, paths allow, target, seed, logic cells, FF, block RAMs, multipliers, minutes, date, "
+        "in the package"
+    ).split(", ")
     return _table(head, rows)
 
 

@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-from concord.spec.boards import BOARD_SPECS, board_spec
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from concord.spec.boards import board_spec
 from concord.spec.builds import clock_note, rated_hz
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_FRAC
 from concord.spec.limits import ACC_WIDTH_MIN, INTEGER_MANT, SCALED_BITS_MAX
 from concord.spec.names import unknown_name
 
-TINY = NpuConfig(
-    name="tiny", native=4, lanes=2, mfu_lanes=2, matrix_depth=256, narrow_depth=64, wide_depth=64,
-    program_depth=128, table_depth=256, table_slots=4, max_terms=64, max_payload=128,
-)  # fmt: skip
-UP5K = NpuConfig(
-    name="up5k", native=4, lanes=4, mfu_lanes=1, wgt_mant=7, matrix_depth=8192, narrow_depth=256, wide_depth=256,
-    program_depth=256, table_depth=256, table_slots=2, max_terms=256, max_payload=128,
-    act_exp_min=-11, wgt_exp_min=-13, wgt_exp_max=-2, acc_width=42, loop_levels=1,
-    stochastic=False, serial=True, clock_hz=BOARD_SPECS["icebreaker"].clock_hz,
-    board="icebreaker",
-)  # fmt: skip
-ECP5_25F = NpuConfig(
-    name="ecp5-25f", native=8, lanes=2, mfu_lanes=2, matrix_depth=4096, narrow_depth=512, wide_depth=512,
-    program_depth=512, table_depth=1024, table_slots=4, max_terms=512, max_payload=512, inbox=2048,
-    clock_hz=BOARD_SPECS["ulx3s-25f"].clock_hz,
-    board="ulx3s-25f",
-)  # fmt: skip
-#: Everything: networks in block floating point and on codes of 8 bits, products of two tensors, and training.
-ECP5_85F = NpuConfig(
-    name="ecp5-85f", native=16, lanes=8, mfu_lanes=2, matrix_depth=2048, narrow_depth=2048, wide_depth=2048,
-    program_depth=1024, table_depth=1024, table_slots=8, inflight=16, request_buffer=4096, inbox=2048, outbox=2048,
-    code_pages=4, code_scaling=True, writable_matrix=True, integer_chains=True,
-    clock_hz=rated_hz("ulx3s-85f", "ecp5-85f"),
-    board="ulx3s-85f",
-)  # fmt: skip
-#: For inference alone: two products per multiplier, a native vector of them in one cycle, windows of 3 x 3 that slide,
-#: and as many weights as the autoencoder of MLPerf Tiny has.
-ECP5_85F_256 = ECP5_85F.replace(
-    name="ecp5-85f-256", lanes=16, mfu_lanes=4, matrix_depth=1040, window_taps=9, inflight=32,
-    request_buffer=8192, code_scaling=False, writable_matrix=False, integer_chains=False,
-    clock_hz=BOARD_SPECS["ulx3s-85f"].clock_hz,
-)  # fmt: skip
+
+def _read(file: Path) -> dict[str, NpuConfig]:
+    """Configurations of a file, in its order."""
+    presets: dict[str, dict[str, Any]] = tomllib.loads(file.read_text(encoding="utf-8"))
+    for name, values in presets.items():
+        values |= presets[values.pop("like")] | values if "like" in values else {}
+        values["name"] = name
+        if "board" in values:
+            values["clock_hz"] = rated_hz(values["board"], name)
+    return {name: NpuConfig(**values) for name, values in presets.items()}
+
 
 #: The named configurations.
-PRESETS: dict[str, NpuConfig] = {c.name: c for c in (TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256)}
+PRESETS = _read(Path(__file__).with_name("presets.toml"))
+TINY, UP5K, ECP5_25F, ECP5_85F, ECP5_85F_256 = PRESETS.values()
 #: Presets that there were, and those that take their place.
 REMOVED = {"ecp5-85f-int8": "ecp5-85f", "ecp5-85f-train": "ecp5-85f", "ecp5-85f-mlp": "ecp5-85f-256"}
 

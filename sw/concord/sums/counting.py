@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from concord.sums.histogram import Histogram, Histograms, StageCounter, SumStage, Tally
 from concord.sums.pairs import Pairs, countable
 from concord.sums.reach import sum_bound
+from concord.utils.arrays import Array
 
 #: Values that are worked on together: few enough for the cache, many enough to hide the cost of a call.
 _CHUNK = 1 << 17
@@ -37,9 +37,9 @@ class ProductBlock:
         Added last.
     """
 
-    x: NDArray[Any]
-    w: NDArray[Any]
-    bias: NDArray[Any] | None = None
+    x: Array
+    w: Array
+    bias: Array | None = None
 
 
 def count(blocks: Iterable[ProductBlock]) -> Histograms:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from concord.operations.float32 import Pool
 from concord.spec.widths import needed_width
 from concord.sums.exact import EXACT_UP_TO
-
-Counts = NDArray[np.int64]
+from concord.utils.arrays import Array, Ints
 
 #: Widths that can be told apart; wider than any sum that a configuration or 64-bit integers can make.
 WIDEST = 256
@@ -51,7 +50,7 @@ def check_width(name: str, width: int, widths: range = STORAGE_WIDTHS) -> int:
     return width
 
 
-def needed_bits(values: ArrayLike) -> NDArray[np.int64]:
+def needed_bits(values: ArrayLike) -> Ints:
     """Bits that integers of any size need.
 
     Parameters
@@ -63,7 +62,7 @@ def needed_bits(values: ArrayLike) -> NDArray[np.int64]:
     TypeError
         For anything else: floats are not exact.
     """
-    array: NDArray[Any] = np.asarray(values)
+    array: Array = np.asarray(values)
     if array.dtype == object:
         return np.array([needed_width(int(v)) for v in array.flat], dtype=np.int64).reshape(array.shape)
     if array.dtype.kind not in "iu" or array.dtype == np.uint64:
@@ -85,7 +84,7 @@ class Histogram:
     """
 
     def __init__(self, counts: ArrayLike | None = None):
-        self.counts: Counts = np.zeros(WIDEST + 1, dtype=np.int64)
+        self.counts: Ints = np.zeros(WIDEST + 1, dtype=np.int64)
         if counts is not None:
             numbers = np.asarray(counts, dtype=np.int64)
             self.counts[: len(numbers)] = numbers
@@ -116,7 +115,7 @@ class Histogram:
         """Values that leave a storage, by its width."""
         return {width: self.beyond(width) for width in widths}
 
-    def add(self, other: Histogram | Counts) -> None:
+    def add(self, other: Histogram | Ints) -> None:
         """Count the values of another one, too."""
         self.counts += other.counts if isinstance(other, Histogram) else other
 
@@ -168,7 +167,7 @@ class Tally:
         self._pairs = np.zeros(1 << 16, dtype=np.int64)
         self._odd: list[int] = []
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         """Count contiguous floats."""
         flat = values.reshape(-1)
         for start in range(0, flat.size, _COLLECTED):
@@ -177,11 +176,11 @@ class Tally:
                 self._flush()
             self._collect(part)
 
-    def _collect(self, values: NDArray[Any]) -> None:
+    def _collect(self, values: Array) -> None:
         integer, fraction, _ = _FLOATS[self._kind]
         moved = self._pool.take("moved", values.shape, self._kind)
         np.add(values, 2.0 ** -(self._frac + 2), out=moved)
-        field: NDArray[Any] = moved.view(integer)
+        field: Array = moved.view(integer)
         np.right_shift(field, fraction, out=field)
         end = self._filled + values.size
         np.copyto(self._fields[self._filled : end], field, casting="unsafe")  # without the sign
@@ -194,7 +193,7 @@ class Tally:
             self._odd.append(int(self._fields[even]))
         self._filled = 0
 
-    def counts(self) -> Counts:
+    def counts(self) -> Ints:
         """Counts of everything by the bits it needs; begins again."""
         self._flush()
         square = self._pairs.reshape(256, 256)
@@ -226,7 +225,7 @@ class StageCounter:
         self.pool, self._fracs, self._whole = Pool(), fracs or {}, Histograms()
         self._tallies: dict[tuple[SumStage, type], Tally] = {}
 
-    def count(self, stage: SumStage, values: NDArray[Any]) -> None:
+    def count(self, stage: SumStage, values: Array) -> None:
         """Count contiguous floats, or Python integers."""
         kind = values.dtype.type
         if kind is np.object_:

@@ -6,13 +6,10 @@ place of the sum, added up over the places. The counts are exact.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from concord.sums.histogram import WIDEST, Counts, needed_bits
-from concord.utils.arrays import Ints
+from concord.sums.histogram import WIDEST, needed_bits
+from concord.utils.arrays import Array, Ints
 
 #: Pairs of codes of which a table is kept, at most.
 _MOST = 1 << 18
@@ -33,15 +30,15 @@ class Pairs:
         Greatest magnitude of the elements.
     """
 
-    def __init__(self, weights: NDArray[Any], x_max: int):
+    def __init__(self, weights: Array, x_max: int):
         self._weights, self._x_max = weights.astype(np.int64), x_max
         self._seen = np.zeros((len(weights), 2 * x_max + 1), dtype=np.int64)
 
-    def add(self, x: NDArray[Any]) -> None:
+    def add(self, x: Array) -> None:
         """Count some vectors: whole numbers ``[K, columns]`` of any type."""
         self._seen += _occurrences(x.astype(np.int64), self._x_max)
 
-    def counts(self) -> Counts:
+    def counts(self) -> Ints:
         """Counts of all products by the bits they need."""
         w_max = int(np.abs(self._weights).max(initial=0))
         met = _occurrences(self._weights, w_max).T.astype(np.float64) @ self._seen.astype(np.float64)

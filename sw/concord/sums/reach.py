@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from concord.spec.widths import largest, needed_width
 from concord.sums.histogram import SumStage
-
-#: Integers of any size: int64, or Python integers.
-Integers = npt.NDArray[Any]
+from concord.utils.arrays import Integers
 
 
 def sides_of(weights: Integers, apart: bool) -> tuple[Integers, ...]:

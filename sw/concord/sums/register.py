@@ -9,17 +9,14 @@ term by term: the sum of the magnitudes of its products fits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.golden.accumulate import ended, saturate
 from concord.spec.widths import largest
 from concord.sums.exact import exact_type
 from concord.sums.reach import norms, sides_of
-
-Array = npt.NDArray[Any]
+from concord.utils.arrays import Array
 
 #: Terms that are worked on together.
 _CHUNK = 1 << 20

@@ -19,12 +19,11 @@ from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib import format as npy
 
+from concord.utils.arrays import Array
 from concord.utils.foreign import kind_of
 
-Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 _END = ".npy"

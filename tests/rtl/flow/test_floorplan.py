@@ -66,7 +66,7 @@ def paths(unit, top, platform):
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["ecp5-85f-256", "ecp5-85f"])
 def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, preset):
-    plan = Plan("ulx3s-85f", preset, None, tmp_path, Console(quiet=True))
+    plan = Plan.of("ulx3s-85f", preset, None, tmp_path, Console(quiet=True))
     plan.choose(None, None)
     top = BoardTop(NpuTop(plan.config), plan.board, clock_hz=plan.wanted, link=plan.link)
     names = [name.removeprefix("npu.") for name in paths(top, "npu", plan.board.platform())]
@@ -103,10 +103,10 @@ def test_more_vector_memory_than_there_are_sites_is_left_to_the_placer():
 
 def test_only_the_preset_has_them(tmp_path):
     quiet = Console(quiet=True)
-    assert Plan("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow.placement.sites is not None
+    assert Plan.of("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow.placement.sites is not None
     mine = tmp_path / "mine.toml"
     mine.write_text('preset = "ecp5-85f"\n', encoding="utf-8")
-    assert Plan("ulx3s-85f", None, None, tmp_path, quiet, config=mine).flow.placement.sites is None
+    assert Plan.of("ulx3s-85f", None, None, tmp_path, quiet, config=mine).flow.placement.sites is None
 
 
 @pytest.mark.slow

@@ -20,19 +20,19 @@ from support.flow_design import Echo, random_store
 
 def test_only_configurations_that_fill_the_board_have_settings(tmp_path):
     quiet = Console(quiet=True)
-    full = Plan("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow
+    full = Plan.of("ulx3s-85f", "ecp5-85f", None, tmp_path, quiet).flow
     assert full.placement.short_chains and dict(full.placement.router)["estimateWeight"] == "1.0"
     for board, preset in (("ulx3s-85f", "tiny"), ("icebreaker", None)):
-        assert Plan(board, preset, None, tmp_path, quiet).flow.placement == Placement()
+        assert Plan.of(board, preset, None, tmp_path, quiet).flow.placement == Placement()
 
 
 def test_chains_are_short_where_the_command_asks_for_it(tmp_path):
     quiet = Console(quiet=True)
-    placement = Plan("ulx3s-25f", "tiny", None, tmp_path, quiet, short_chains=True).flow.placement
+    placement = Plan.of("ulx3s-25f", "tiny", None, tmp_path, quiet, short_chains=True).flow.placement
     assert placement == Placement(short_chains=True, fold_carries=True)
-    full = Plan("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet).flow.placement
+    full = Plan.of("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet).flow.placement
     assert full.short_chains and not full.fold_carries
-    shorter = Plan("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet, short_chains=True).flow.placement
+    shorter = Plan.of("ulx3s-85f", "ecp5-85f-256", None, tmp_path, quiet, short_chains=True).flow.placement
     assert shorter == replace(full, fold_carries=True)
     done = CliRunner().invoke(main, ["bitstream", "--board", "icebreaker", "--short-chains", "--build", str(tmp_path)])
     assert done.exit_code == 1

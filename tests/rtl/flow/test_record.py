@@ -118,7 +118,7 @@ def check(build, folder):
     """
     same = build.fingerprint == f"{PRESETS[build.preset].fingerprint:016x}"
     if same:
-        plan = Plan(build.board, build.preset, None, folder, Console(quiet=True), link_name=build.link)
+        plan = Plan.of(build.board, build.preset, None, folder, Console(quiet=True), link_name=build.link)
         plan.choose(None, None)
         plan.generate()
         same = design_digest(plan.flow.file("il").read_text(), plan.flow.family) == build.design

@@ -456,7 +456,7 @@ def test_a_full_device_is_told_of_once_and_at_the_end(tmp_path, monkeypatch, cap
     ],
 )
 def test_what_makes_a_design_smaller(board, link, smaller, tmp_path):
-    assert Plan(board, None, None, tmp_path, Console(quiet=True), link_name=link).flow.smaller == smaller
+    assert Plan.of(board, None, None, tmp_path, Console(quiet=True), link_name=link).flow.smaller == smaller
 
 
 def test_the_best_seed_is_kept_if_none_is_fast_enough(tmp_path, monkeypatch):

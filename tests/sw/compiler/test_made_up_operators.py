@@ -1,6 +1,6 @@
 """An operator that is made up: what a new one needs, and that every stage refuses it by name until then."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -49,12 +49,10 @@ def shrunk(lowering, node):
     return [middle, Node("Sub", node.name, (*node.inputs, *middle.outputs), node.outputs)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class FlipAttributes(NoAttributes):
     axis: Annotated[int, Attribute("the axis along which elements come in the other order", AXIS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class WeighedAttributes(NoAttributes):
     matrix: Annotated[np.ndarray, Attribute("[O, K]", ARRAY)]
     offset: Annotated[np.ndarray, Attribute("[O]", ARRAY)]

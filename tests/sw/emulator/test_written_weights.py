@@ -337,7 +337,7 @@ def test_sums_with_written_weights_are_neither_counted_nor_bounded():
     text = "v_rd wide, 0\nm_wr 4\nv_rd narrow, 0\nmv_mul 4\nv_wr wide, 9\nhalt"
     memories = program_of(Memories(WRITABLE), text)
     with pytest.raises(ValueError, match=r"weights must be constants .*, and not written by m_wr"):
-        Bounds(Image(WRITABLE, tuple(assemble(text))), {})
+        Bounds(Image(WRITABLE, tuple(assemble(text)))).run({})
     watcher = Watcher(WRITABLE, lambda pc: f"chain at {pc}")
     with pytest.raises(ValueError, match=r"weights must be constants .*, and not written by m_wr"):
         Emulator(memories, watch=watcher).run()

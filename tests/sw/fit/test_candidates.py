@@ -7,7 +7,7 @@ import pytest
 
 from concord.fit import candidates, shapes
 from concord.fit.bounds import is_depthwise, least_cycles
-from concord.fit.candidates import Candidate, ConfigRefusal, _Search, silent
+from concord.fit.candidates import Candidate, ConfigRefusal, _Search, say_nothing
 from concord.fit.resources import use_of
 from concord.fit.shapes import SERIAL_SHAPES, SHAPES, VECTORS, Shape, smallest, widths, with_memories
 from concord.graph.ir import Node
@@ -22,7 +22,7 @@ BOARD = "ulx3s-85f"
 
 
 def searching(most=2, least_mhz=0.0, graph=None, board=BOARD):
-    return _Search(graph, board, (8, 7), None, most, least_mhz, None, silent)
+    return _Search(graph, board, (8, 7), None, most, least_mhz, None, say_nothing)
 
 
 def rated(per_second, seconds=0.001, within=True, raw=True, **changes):

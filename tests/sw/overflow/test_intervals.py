@@ -22,7 +22,7 @@ from support.compiled_nets import ROOMY, perceptron
 @pytest.fixture(scope="module")
 def bounds():
     """Any: the steps do not depend on the program."""
-    return Bounds(compile_graph(perceptron(4, 3), ROOMY).image, {"x": (-1.0, 1.0)})
+    return Bounds(compile_graph(perceptron(4, 3), ROOMY).image)
 
 
 def intervals(rng, shape):
@@ -76,7 +76,7 @@ def test_blocks_hold_for_all_points(mode, rounding):
 
 def test_tables_hold_for_all_points():
     graph = perceptron(4, 3, functions=["sigmoid"])
-    bounds = Bounds(compile_graph(graph, ROOMY).image, {"x": (-1.0, 1.0)})
+    bounds = Bounds(compile_graph(graph, ROOMY).image)
     slot = next(k for k in range(ROOMY.table_slots) if bounds.memories.slot(k)["high"])
     rng = np.random.default_rng(3)
     x = intervals(rng, (200, 4))

@@ -67,7 +67,7 @@ def test_what_knows_chains_alone_refuses_images():
     with pytest.raises(ValueError, match="to be derived, not t_set at pc 2"):
         derive_image(image)
     with pytest.raises(ValueError, match="to have their sums bounded, not t_set at pc 2"):
-        Bounds(image, {"x": (-1.0, 1.0)})
+        Bounds(image).run({"x": (-1.0, 1.0)})
     with EmulatedDevice(TRAIN_SMALL) as device:
         device.load(image)
         search = DifferenceSearch(device, device, image, str)

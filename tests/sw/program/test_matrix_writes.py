@@ -206,7 +206,7 @@ def test_a_chain_does_not_read_what_it_writes():
     program = assemble("v_rd narrow, 0\nmv_mul 8\nm_wr 8\nhalt")
     (chain,) = trace(program, WRITABLE).chains
     with pytest.raises(ValueError, match="a chain at pc 0 reads matrix 8, which it writes itself"):
-        Access(chain, WRITABLE)
+        Access.of(chain, WRITABLE)
     memories = Memories(WRITABLE)
     memories.program[: len(program)] = program
     with pytest.raises(ValueError, match="a chain at pc 0 reads matrix 8, which it writes itself"):

@@ -19,7 +19,7 @@ from concord.networks.layer_results import results
 from concord.report import NetworkFacts, analyse, render
 from concord.report.layer_facts import Read
 from concord.report.layer_graph import edges
-from concord.report.places import least_cycles
+from concord.report.places import cycles_of_steps
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg
 from concord.spec.presets import ECP5_85F, TINY, UP5K
@@ -256,7 +256,7 @@ def test_space_and_memories_are_those_of_the_program():
     ("config", "counts", "want"), [(TINY, (10, 3, 2), 13), (TINY, (0, 0, 5), 10), (UP5K, (2, 3, 1), 10)]
 )
 def test_least_cycles(config, counts, want):
-    assert least_cycles(config, *counts) == want
+    assert cycles_of_steps(config, *counts) == want
 
 
 class Page(HTMLParser):

@@ -53,7 +53,7 @@ def gates(
     Prints the library of its simulation, which the software takes in place of that of the RTL. Steps of the flow that
     are missing are done, place and route with seed 1.
     """
-    plan = Plan(board_name, preset_name, image, build, Console(stderr=True), link_name=LinkKind.UART.value)
+    plan = Plan.of(board_name, preset_name, image, build, Console(stderr=True), link_name=LinkKind.UART.value)
     plan.choose(clock_mhz, baud)
     rate = plan.link.baud
     assert rate is not None

@@ -92,7 +92,8 @@ def library_of(netlist: Netlist, board: Any, hz: float, baud: int, tunable: bool
     """
     models = models_of(family_named(board.family))
     clock, rx, tx = f"{board.oscillator}_0__io", "uart_0__rx__io", "uart_0__tx__io"
-    lowering = Lowering(netlist, models.rules, models.passing, models.constants(netlist), clock)
+    lowering = Lowering(netlist, models.passing, models.constants(netlist), clock)
+    lowering.lower(models.rules)
     ratio, bit = steps(board, hz, baud, tunable)
     start = RESET_CYCLES + 2 * LEAST_WINDOW + bit * ratio
     return compile_circuit(lowering.circuit.text(Line(lowering.port(rx), lowering.port(tx), bit, ratio, start)))

@@ -7,16 +7,15 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data
 
-from concord.spec.config import NpuConfig
 from concord.spec.integers import DIGIT_BITS
 from concord.spec.isa import DIGITS_MAX
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 
 #: Bits of an element: as many as its digits have.
 ELEMENT_BITS = DIGIT_BITS * DIGITS_MAX
 
 
-class VectorCollector(Component):
+class VectorCollector(NpuUnit):
     """Puts the beats of vectors together. The word stays until the last beat of the next vector, shifted if asked to.
 
     Parameters
@@ -31,10 +30,6 @@ class VectorCollector(Component):
     closes = Output(1, "The beat that is there is the last one of its vector.")
     ready = Output(1, "``o`` has a new vector: a cycle after its last beat.")
     o = Output(lambda self: data.ArrayLayout(ELEMENT_BITS, self.config.native), "The vector.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -10,7 +10,7 @@ from concord.spec.config import NpuConfig, clog2
 from concord.spec.integers import TENSOR_WORD
 from concord.spec.isa import TENSOR_BITS, WORD_BITS, Op
 from concord_rtl.mvm.mvm import control_layout
-from concord_rtl.parts.component import Input, Interface, Output
+from concord_rtl.parts.component import Input, Interface, NpuInterface, Output
 from concord_rtl.pipe.layouts import matrix_addr_bits, vector_addr_bits, window_layout
 
 
@@ -72,7 +72,7 @@ def integer_layout(config: NpuConfig) -> data.StructLayout:
     )
 
 
-class IntegerPort(Interface):
+class IntegerPort(NpuInterface):
     """Words for the integer engine, seen from the sequencer.
 
     Parameters
@@ -87,10 +87,6 @@ class IntegerPort(Interface):
     start = Output(1, "A run begins.")
     busy = Input(1, "Nothing may be executed: from the cycle after a word on that takes more than one.")
     trap = Input(1, "What is executed ends the run, while ``busy``.")
-
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
-        super().__init__()
 
 
 class IntegerHost(Interface):
@@ -107,7 +103,7 @@ class IntegerHost(Interface):
     HOST_LATENCY = timing.COLUMN_MEMORY
 
 
-class EngineReads(Interface):
+class EngineReads(NpuInterface):
     """Reads of integer chains and their use by the tile engines, seen from the integer engine.
 
     Parameters
@@ -123,7 +119,3 @@ class EngineReads(Interface):
     step = Output(lambda self: control_layout(self.config), "Step of the tile engines, two cycles after its reads.")
     exp = Output(lambda self: range(self.config.max_shift + 1), "Places by which it counts more, a cycle later.")
     launch = Output(1, "Take the result that waits.")
-
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
-        super().__init__()

@@ -7,9 +7,8 @@ from typing import Any
 from amaranth import *
 
 from concord.spec import isa
-from concord.spec.config import NpuConfig
 from concord.spec.isa import Op
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import view
 from concord_rtl.pipe.integers.ports import integer_layout
 
@@ -41,7 +40,7 @@ ADDRESSES = {
 OFFSETS = {Op.I_TAPS: "matrix_offset", Op.I_PLANES: "number_offset"}
 
 
-class IntegerState(Component):
+class IntegerState(NpuUnit):
     """Registers of everything that describes an integer chain.
 
     A word takes effect in the next cycle.
@@ -56,10 +55,6 @@ class IntegerState(Component):
     word = Input(isa.WORD_BITS, "A ``t_`` or ``i_`` word.")
     offset = Input(signed(isa.MATRIX_ADDR_BITS), "The address register that it names.")
     o = Output(lambda self: integer_layout(self.config), "The state.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

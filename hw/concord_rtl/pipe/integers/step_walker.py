@@ -6,16 +6,16 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import clog2
 from concord.spec.integers import DIGIT_BITS
 from concord.spec.isa import DIGITS_MAX
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.integers.ports import integer_layout, loops_layout
 from concord_rtl.pipe.layouts import matrix_addr_bits, position_shape, vector_addr_bits
 
 
-class StepWalker(Component):
+class StepWalker(NpuUnit):
     """Walks digits, taps of a window, columns and parts of a tile, the last ones first: one step per cycle.
 
     The first step is there in the cycle after ``load``, which may come with the last step of the vector before.
@@ -40,10 +40,6 @@ class StepWalker(Component):
     first = Output(1, "It is the first step of the vector.")
     last = Output(1, "It is the last one.")
     outside = Output(1, "The tap lies outside the image.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

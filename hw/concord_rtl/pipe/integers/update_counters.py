@@ -6,13 +6,12 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.config import NpuConfig
 from concord.spec.integers import UPDATE_COUNTERS
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.stages import register
 
 
-class UpdateCounters(Component):
+class UpdateCounters(NpuUnit):
     """Counts refused and vanished updates of elements, and parameters that have grown, until the host sets them.
 
     A word of the host is there a cycle after its address.
@@ -31,10 +30,6 @@ class UpdateCounters(Component):
     w_data = Input(32, "The value that it gets.")
 
     HOST_LATENCY = 1
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -9,10 +9,9 @@ from amaranth.lib import data
 from amaranth.lib.fifo import SyncFIFO
 
 from concord.spec import timing
-from concord.spec.config import NpuConfig
 from concord.spec.integers import WIDE_BITS
 from concord.spec.isa import COARSER_MAX
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.stages import max_tree, register
 from concord_rtl.pipe.integers.lazy.lazy_growth import LazyGrowth
 from concord_rtl.pipe.integers.lazy.lazy_update import LazyUpdate
@@ -23,7 +22,7 @@ from concord_rtl.pipe.integers.lazy.widths import EXPONENT, LazyWidths
 WIDTHS = LazyWidths(coarser_max=COARSER_MAX)
 
 
-class UpdateStage(Component):
+class UpdateStage(NpuUnit):
     """Both passes of the lazy update, P elements per cycle: weights and accumulators wait for their updates.
 
     Results come with the latency of :class:`LazyUpdate`, or, where the chain ``grows``, of :class:`LazyGrowth`. Does
@@ -49,10 +48,6 @@ class UpdateStage(Component):
     top = Output(WIDTHS.weight.bits, "Greatest magnitude of the new weights so far.")
     refused = Output(lambda self: range(self.config.mfu_lanes + 1), "Updates of a beat that were not taken as a whole.")
     vanished = Output(lambda self: range(self.config.mfu_lanes + 1), "Updates of a beat that have vanished.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

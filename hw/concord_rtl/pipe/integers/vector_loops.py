@@ -6,13 +6,12 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.config import NpuConfig
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.pipe.counters import Countdown
 from concord_rtl.pipe.integers.ports import loops_layout
 
 
-class VectorLoops(Component):
+class VectorLoops(NpuUnit):
     """Turns of ``rows``, ``inner`` and ``outer``, rows first.
 
     A strobe takes effect in the next cycle.
@@ -26,10 +25,6 @@ class VectorLoops(Component):
     load = Input(1, "Begin with the first vector.")
     step = Input(1, "Go to the next vector.")
     last = Output(3, "Of each loop: the turn is the last one.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

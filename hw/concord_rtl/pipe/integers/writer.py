@@ -7,12 +7,12 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import data
 
-from concord.spec.config import NpuConfig, clog2
+from concord.spec.config import clog2
 from concord.spec.formats import BINARY16_WIDTH
 from concord.spec.integers import DIGIT_BITS, WIDE_BITS
 from concord_rtl.arith.block_float import activations
 from concord_rtl.memories.tile_port import TilePort
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.memory_ports import WritePort
 from concord_rtl.parts.shapes import shape_of
 from concord_rtl.pipe.integers.collector import ELEMENT_BITS
@@ -22,7 +22,7 @@ from concord_rtl.pipe.layouts import vector_addr_bits
 from concord_rtl.pipe.loop_address import LoopAddress
 
 
-class IntegerWriter(Component):
+class IntegerWriter(NpuUnit):
     """Writes vectors to a vector memory, and as columns and rows of tiles, a word of each memory per cycle.
 
     The words of a vector leave in the cycles from ``ready`` on: digits one after the other, both words of wide
@@ -51,10 +51,6 @@ class IntegerWriter(Component):
     )
     wide = Output(lambda self: WritePort(vector_addr_bits(self.config), shape_of(self.config.wide_word)), "Wide words.")
     tiles = Output(lambda self: TilePort(self.config), "Columns and rows of tiles.")
-
-    def __init__(self, config: NpuConfig):
-        self.config = config
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.graph.channels import FIXED, ZERO, Channels
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.linear import ConvAttributes, ungrouped
 from concord.spec.config import NpuConfig
-from concord.utils.arrays import FloatArray, Ids
+from concord.utils.arrays import Bools, FloatArray, Ids
 
 #: Stands for the exponent of zero.
 NOTHING = -200
@@ -54,7 +53,7 @@ class ProductLoss:
     least: tuple[int, int]
     results: Ids
 
-    def below(self, block: Ids) -> npt.NDArray[np.bool_]:
+    def below(self, block: Ids) -> Bools:
         """Rows of the weights of a block that the least exponent rounds, as they are."""
         largest = self.w[:, block].max(axis=1)
         return np.asarray((largest > NOTHING) & (largest < self.least[1]))

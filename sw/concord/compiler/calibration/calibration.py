@@ -32,11 +32,10 @@ from concord.program.flags import FlagDiagnostic
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_PRECISION
 from concord.spec.memmap import RegionId
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 from concord.utils.attempts import Attempts
 
 Inputs = Mapping[str, npt.ArrayLike]
-Classes = npt.NDArray[np.int64]
 #: Computes the outputs of a compiled network, and tells the flags that it raises.
 Runner = Callable[[Compiled, Inputs], tuple[dict[str, FloatArray], list[FlagDiagnostic]]]
 
@@ -193,7 +192,7 @@ def decides_alone(graph: Graph) -> bool:
     return math.prod(graph.sample_shape(graph.outputs[0])) == 1
 
 
-def decisions(graph: Graph, values: FloatArray) -> Classes:
+def decisions(graph: Graph, values: FloatArray) -> Ints:
     """Decisions of the first output: the place of its largest element or, of a single number, 1 if it is large.
 
     A whole number is the class itself.
@@ -205,7 +204,7 @@ def decisions(graph: Graph, values: FloatArray) -> Classes:
     return largest_elements(values)
 
 
-def largest_elements(values: FloatArray) -> Classes:
+def largest_elements(values: FloatArray) -> Ints:
     """Place of the largest element of every sample."""
     return np.asarray(values.reshape(len(values), -1).argmax(axis=1))
 
@@ -243,7 +242,7 @@ class Calibration:
         graph: Graph,
         inputs: Inputs,
         run: Runner,
-        labels: Classes | None = None,
+        labels: Ints | None = None,
         batch: int = 1,
         attempts: Attempts | None = None,
         channel_scales: Scales | None = None,
@@ -273,7 +272,7 @@ class Calibration:
         """True if a single number is all that decides."""
         return decides_alone(self.graph)
 
-    def decided(self, values: FloatArray) -> Classes:
+    def decided(self, values: FloatArray) -> Ints:
         """Decisions of the first output: the place of its largest element or, of one number, 1 if that is above 0.
 
         After a sigmoid the threshold is 0.5.
@@ -303,7 +302,7 @@ class Calibration:
         """Calibration with these samples for the network with channels that are divided by powers of two."""
         return Calibration(self.source, self.inputs, self.run, self.labels, self.batch, self.attempts, channel_scales)
 
-    def accuracy(self, best: Classes) -> float | None:
+    def accuracy(self, best: Ints) -> float | None:
         """Share of samples that are in the right class, if labels tell."""
         return None if self.labels is None else float(np.mean(best == self.labels))
 

@@ -323,8 +323,10 @@ def _errors(graph: Graph, config: NpuConfig, case: Mapping[str, FloatArray], man
     total = problem.total(np.zeros(channel_map.count, np.int64))
     with np.errstate(all="ignore"):
         rounded = execute.run(graph, {name: x.astype(np.float16).astype(np.float64) for name, x in case.items()})
-    lost = [np.square(rounded[name] - values[name]).mean() / max(float(values[name].var()), 1e-300)
-            for name in graph.outputs]  # fmt: skip
+    lost = [
+        np.square(rounded[name] - values[name]).mean() / max(float(values[name].var()), 1e-300)
+        for name in graph.outputs
+    ]
     return total + float(np.nan_to_num(max(lost), nan=1e30, posinf=1e30))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from concord.compiler.ir.arrangement import Arrangement, InputGrid
 from concord.compiler.ir.layout import BORDER, PAD
@@ -18,6 +17,7 @@ from concord.image import Image
 from concord.image.code_book import Coding
 from concord.image.feeder_layout import Feed, Feeding
 from concord.spec.feeder import CODE_PAGE
+from concord.utils.arrays import Ints
 
 
 def arranged(
@@ -74,7 +74,7 @@ def feeding(lowered: Lowered, arrangement: Arrangement, image: Image) -> Feeding
     return Feeding(tuple(feeds), lanes, codings)
 
 
-def _used(ids: npt.NDArray[np.int64], vectors: int, native: int) -> tuple[int, ...]:
+def _used(ids: Ints, vectors: int, native: int) -> tuple[int, ...]:
     """Lanes of each vector up to the last one that an element lies in, at least one."""
     counts = np.ones(vectors, np.int64)
     np.maximum.at(counts, ids.ravel() // native, ids.ravel() % native + 1)

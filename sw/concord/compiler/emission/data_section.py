@@ -10,7 +10,7 @@ import numpy as np
 
 from concord.compiler.ir.activations import activation_table, fixed_entries, joined, others_share, shared
 from concord.compiler.ir.lane_padding import pad_weight
-from concord.compiler.ir.layers import Layer, MatrixRows, Patterns, Recurrent, Reduction
+from concord.compiler.ir.layers import Layer, MatrixRows, Recurrent, Reduction
 from concord.compiler.ir.sliding import Slide, slide_of
 from concord.compiler.ir.table_specs import RELU, TableSpec
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
@@ -21,7 +21,7 @@ from concord.image.packing import matrix_words
 from concord.program.allocator import Allocator
 from concord.program.flags import OF_NORMALISATION
 from concord.spec.config import NpuConfig
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Bits, FloatArray
 
 #: Key of written matrices that share a place: those that leave the same rows of the same words zero.
 _ZeroRows = tuple[int, int] | None
@@ -135,7 +135,7 @@ class DataSection:
         for key, value in values.items():
             self.allocator.constant(f"constant.{name}.{key}", value)
 
-    def _constant(self, name: str, values: FloatArray | Patterns) -> None:
+    def _constant(self, name: str, values: FloatArray | Bits) -> None:
         key = _key(values)
         if key not in self._constants:
             self._constants[key] = name
@@ -149,7 +149,7 @@ class DataSection:
         """Number of the table with a specification."""
         return self._tables[spec]
 
-    def constant(self, values: FloatArray | Patterns) -> int:
+    def constant(self, values: FloatArray | Bits) -> int:
         """Address of a constant."""
         return self.allocator[self._constants[_key(values)]]
 
@@ -160,6 +160,6 @@ def _zero_rows(rows: MatrixRows, config: NpuConfig) -> _ZeroRows:
     return None if zeros is None else (zeros.addr, zeros.row)
 
 
-def _key(values: FloatArray | Patterns) -> bytes:
+def _key(values: FloatArray | Bits) -> bytes:
     """Key that equal constants share, and no others."""
     return values.dtype.char.encode() + values.tobytes()

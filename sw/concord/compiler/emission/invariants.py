@@ -28,8 +28,11 @@ def program_problems(program: Emitter) -> Iterator[str]:
         ]
         yield from _spans(spans, region.name.lower())
         if program.starts:  # before, what does not fit is still to be told
-            yield from (f"{name} must lie within the {depth} words of {region.name.lower()} memory"
-                        for first, count, name in spans if first + count > depth)  # fmt: skip
+            yield from (
+                f"{name} must lie within the {depth} words of {region.name.lower()} memory"
+                for first, count, name in spans
+                if first + count > depth
+            )
     if program.starts:
         yield from _instructions(program)
 
@@ -61,8 +64,9 @@ def image_problems(image: Image) -> Iterator[str]:
     states = {(state.port.region, state.port.address) for state in image.states}  # in which outputs may lie
     for region in {part.region for part in image.segments}:
         parts = [part for part in image.segments if part.region is region and (region, part.start) not in states]
-        yield from _spans([(part.start, part.count, f"the segment from {part.start} on") for part in parts],
-                          region.name.lower())  # fmt: skip
+        yield from _spans(
+            [(part.start, part.count, f"the segment from {part.start} on") for part in parts], region.name.lower()
+        )
         loaded = [(part.start, part.count, "a segment") for part in parts]
         for port in (*image.inputs, *image.outputs):
             if port.region is region and table[region].depth:

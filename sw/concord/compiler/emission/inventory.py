@@ -69,6 +69,10 @@ def _tensors(emitter: Emitter) -> Iterator[dict[str, Any]]:
     """Tensors in vector memories; inputs live from layer -1 on, outputs as long as there are layers and one more."""
     for copy in sorted(emitter.plan.all(), key=lambda copy: (copy.mem, copy.first_use, copy.addr)):
         yield {
-            "memory": REGIONS[copy.mem].name.lower(), "address": copy.addr, "words": copy.vectors,
-            "name": copy.storage.name, "doc": "", "layers": [copy.first_use, copy.last_use],
-        }  # fmt: skip
+            "memory": REGIONS[copy.mem].name.lower(),
+            "address": copy.addr,
+            "words": copy.vectors,
+            "name": copy.storage.name,
+            "doc": "",
+            "layers": [copy.first_use, copy.last_use],
+        }

@@ -27,7 +27,7 @@ from concord.image import Image
 from concord.program.flags import DOMAIN, INPUT_RANGE, FlagDiagnostic, diagnose_flags
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import Array, FloatArray
 
 
 class PackageDevice(Protocol):
@@ -197,7 +197,7 @@ class Package:
         arranged = self.arranged_inputs(inputs)
         return {name: values for name, values in arranged.items() if name not in self.arrangement.beside}
 
-    def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, npt.NDArray[Any]]:
+    def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, Array]:
         """Ports of a batch from the inputs of the network: the host's part in front, then the arrangement.
 
         Parameters and errors are those of :meth:`concord.compiler.ir.arrangement.Arrangement.pack` and of
@@ -205,7 +205,7 @@ class Package:
         """
         return self.arrangement.pack(self.arranged_inputs(inputs), rounded)
 
-    def typed(self, outputs: Mapping[str, FloatArray]) -> dict[str, npt.NDArray[Any]]:
+    def typed(self, outputs: Mapping[str, FloatArray]) -> dict[str, Array]:
         """Outputs with the types that they have in the model, texts among them."""
         kinds = self.output_types
         return {

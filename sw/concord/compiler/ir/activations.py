@@ -106,25 +106,29 @@ def _growth(first: TableSpec, second: TableSpec) -> float:
 
 def fixed_entries(spec: TableSpec) -> int | None:
     """Entries of a table that has as many whatever others there are; ``None`` if it has what they leave."""
-    domain = spec[1]
-    if isinstance(domain, InputSpan) and domain.scale is not None:
-        return int(np.ldexp(domain.high - domain.low, domain.scale))
-    if isinstance(domain, WholeEntries):
-        return len(domain.entries)
-    return domain.entries if isinstance(domain, TableSegment) else None
+    match spec[1]:
+        case InputSpan() as span if span.scale is not None:
+            return int(np.ldexp(span.high - span.low, span.scale))
+        case WholeEntries(entries=entries):
+            return len(entries)
+        case TableSegment() as segment:
+            return segment.entries
+        case _:
+            return None
 
 
-def codes_of(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int, int]:
+def codes_of_table(spec: TableSpec, config: NpuConfig, entries: int) -> tuple[int, int, int]:
     """Least code, greatest code and scale of a table that may have so many entries."""
     functions, domain = spec
-    if isinstance(domain, TableSegment):
-        return domain.low, domain.high, domain.scale
-    if isinstance(domain, WholeEntries):
-        return domain.low, domain.high, 0
-    if isinstance(domain, InputSpan):
-        entries = fixed_entries(spec) or entries
-        domain = domain.low, domain.high
-    return standard_range(functions[0][0], config, entries, domain)
+    match domain:
+        case TableSegment() as segment:
+            return segment.low, segment.high, segment.scale
+        case WholeEntries() as whole:
+            return whole.low, whole.high, 0
+        case InputSpan(low=low, high=high):
+            return standard_range(functions[0][0], config, fixed_entries(spec) or entries, (low, high))
+        case _:
+            return standard_range(functions[0][0], config, entries, domain)
 
 
 def others_share(others: Sequence[TableSpec], segments: Sequence[TableSpec], config: NpuConfig) -> int:
@@ -153,21 +157,22 @@ def activation_table(spec: TableSpec, config: NpuConfig, entries: int) -> Table:
         patterns = tuple(binary16.encode(np.array(domain.entries, dtype=np.float64)).tolist())
         return Table(functions[0][0], domain.low, domain.high, 0, patterns, (True, True))
     operators = [(name, dict(parameters)) for name, parameters in functions]
-    table = transfer_table(table_index(*codes_of(spec, config, entries)), operators, Binary16()).npu_table()
+    table = transfer_table(table_index(*codes_of_table(spec, config, entries)), operators, Binary16()).npu_table()
     stored = list(table.entries)
     constant_ends = table.constant_ends
-    if isinstance(domain, TableSegment):
-        if domain.least is not None:
-            stored[domain.least] = round_to_binary16(LEAST)
-        # Where another segment begins, that one counts.
-        constant_ends = domain.start is not None or constant_ends[0], domain.stop is not None or constant_ends[1]
-    elif isinstance(domain, InputSpan):
-        for index, value in zip((0, -1), domain.ends, strict=True):
-            if value is not None:
-                stored[index] = round_to_binary16(value)
-        constant_ends = True, True
-    elif isinstance(domain, Proven):
-        constant_ends = True, True
+    match domain:
+        case TableSegment(start=start, stop=stop, least=least):
+            if least is not None:
+                stored[least] = round_to_binary16(LEAST)
+            # Where another segment begins, that one counts.
+            constant_ends = start is not None or constant_ends[0], stop is not None or constant_ends[1]
+        case InputSpan(ends=ends):
+            for index, value in zip((0, -1), ends, strict=True):
+                if value is not None:
+                    stored[index] = round_to_binary16(value)
+            constant_ends = True, True
+        case Proven():
+            constant_ends = True, True
     return replace(table, entries=tuple(stored), constant_ends=constant_ends)
 
 

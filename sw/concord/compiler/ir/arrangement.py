@@ -15,7 +15,7 @@ from concord.golden.real_numbers import real_numbers
 from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Shape
 from concord.image import Image
-from concord.utils.arrays import FloatArray, Ids
+from concord.utils.arrays import Array, Float32s, FloatArray, Ids
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _within(ids: Ids, low: int, high: int) -> bool:
     return ids.dtype.kind == "i" and ids.size > 0 and low <= int(ids.min()) and int(ids.max()) < high
 
 
-def _singles(values: FloatArray) -> npt.NDArray[np.float32]:
+def _singles(values: FloatArray) -> Float32s:
     """Numbers ``[runs, elements]``, rounded to binary16, as ``[elements, runs]``."""
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values.T).astype(np.float16).astype(np.float32)
@@ -201,7 +201,7 @@ class Arrangement:
             want = ", ".join(map(str, ("samples", *self.shapes[name])))
             raise ValueError(f"input {name!r} must have the shape ({want}), not {shape}")
 
-    def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, npt.NDArray[Any]]:
+    def pack(self, inputs: Mapping[str, npt.ArrayLike], rounded: bool = False) -> dict[str, Array]:
         """Ports of a batch as float64 numbers.
 
         Parameters
@@ -237,7 +237,7 @@ class Arrangement:
             flat[:, :-2] = values.reshape(runs, -1)
             if offset:
                 flat[:, :-1] -= offset
-            port: npt.NDArray[Any] = np.moveaxis(_singles(flat)[order], -1, 0) if rounded else flat[:, order]
+            port: Array = np.moveaxis(_singles(flat)[order], -1, 0) if rounded else flat[:, order]
             ports[name] = port
         return ports
 

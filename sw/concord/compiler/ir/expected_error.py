@@ -70,7 +70,7 @@ class ExpectedError:
     @property
     def text(self) -> str:
         """One line about the error of the result."""
-        return f"expected error of the result: {percent(self.result)}, on {self.samples}"
+        return f"expected error of the result: {error_percent(self.result)}, on {self.samples}"
 
     @property
     def too_large(self) -> bool:
@@ -101,6 +101,6 @@ def _error(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def percent(error: float | None) -> str:
+def error_percent(error: float | None) -> str:
     """An error in percent, or that it is not finite."""
     return "not finite" if error is None else f"{100 * error:.2f} %"

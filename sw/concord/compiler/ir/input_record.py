@@ -269,14 +269,13 @@ class InputRecord:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> InputRecord:
         """Inverse of :meth:`to_dict`; ``TypeError``, ``ValueError`` or ``LookupError`` for anything else."""
+        numbers: dict[str, Any] = {k: float(values[k]) for k in ("low", "high", "deviation", "floor", "least")}
         (least, most), (below, above) = values["means"], values["spreads"]
+        numbers |= {"means": (float(least), float(most)), "spreads": (float(below), float(above))}
         magnitudes = {name: tuple(map(float, points)) for name, points in values["magnitudes"].items()}
-        low, high, deviation, floor, size = (float(values[k]) for k in ("low", "high", "deviation", "floor", "least"))
         weights = {name: float(weight) for name, weight in values["weights"].items() if name in magnitudes}
-        return cls(
-            low, high, str(values["source"]), int(values["count"]), deviation, (float(least), float(most)),
-            (float(below), float(above)), floor, magnitudes, weights, size,
-        )  # fmt: skip
+        texts: dict[str, Any] = {"source": str(values["source"]), "count": int(values["count"])}
+        return cls(**texts, **numbers, magnitudes=magnitudes, weights=weights)
 
 
 def _limited(x: FloatArray, grid: InputGrid) -> str | None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from concord.compiler.ir.layers import Layer, Reduction
 from concord.compiler.ir.layout import PAD
-from concord.utils.arrays import FloatArray, Ids
+from concord.utils.arrays import Bools, FloatArray, Ids
 
 
-def nearest(used: np.typing.NDArray[np.bool_]) -> Ids:
+def nearest(used: Bools) -> Ids:
     """For every place along the last axis the nearest used one before it, or else after it; itself if none is."""
     places = np.arange(used.shape[-1])
     before = np.maximum.accumulate(np.where(used, places, -1), axis=-1)

@@ -6,9 +6,6 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
 from concord.compiler.ir.cells import Cell
 from concord.compiler.ir.layout import Loops, Storage, Walk
 from concord.compiler.ir.table_specs import TableSpec
@@ -18,10 +15,7 @@ from concord.program import Pad, Span, Window
 from concord.spec.config import NpuConfig
 from concord.spec.isa import FORMS, Op, PipelineStage
 from concord.spec.memmap import RegionId
-from concord.utils.arrays import FloatArray, Ids
-
-#: binary16 patterns.
-Patterns = NDArray[np.uint16]
+from concord.utils.arrays import Bits, FloatArray, Ids
 
 
 def pair(values: Sequence[int], missing: int = 1) -> tuple[int, int]:
@@ -114,7 +108,7 @@ class Operand:
     """
 
     storage: Storage | None = None
-    constant: FloatArray | Patterns | None = None
+    constant: FloatArray | Bits | None = None
     start: int = 0
     row: int = 0
     inner: int = 0
@@ -281,6 +275,13 @@ class Layer:
     stack: int = 1
     border: Border | None = None
     second: Walk | None = None
+
+    @classmethod
+    def copied(cls, source: Walk, target: Storage, ids: Ids, source_tensor: str, tensor: str) -> Layer:
+        """Layer that writes the vectors of ``source`` as they are, for a tensor whose view is ``ids``."""
+        out = (source.height, source.width, source.tiles)
+        work = (Reduction.NONE, None, LayerWindow())
+        return cls(target.name, source, *work, out, tensor, target, ids, source_tensor)
 
     def fits(self, more: list[MfuStep]) -> bool:
         """True if the multifunction units can do ``more`` after the operations that they have."""

@@ -14,9 +14,8 @@ from itertools import accumulate, count
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from concord.utils.arrays import Ids
+from concord.utils.arrays import Bools, FloatArray, Ids
 from concord.utils.matrices import LARGEST_SPREAD, check_size
 
 #: Element that is stored nowhere and is zero.
@@ -194,9 +193,13 @@ class Walk:
             return self
         start, (row_stride, stride, row) = self.storage.in_root(self.start, self.loops)
         return replace(
-            self, storage=self.storage.root, start=start, row=row,
-            row_stride=row_stride if self.height > 1 else 0, stride=stride if self.width > 1 else 0,
-        )  # fmt: skip
+            self,
+            storage=self.storage.root,
+            start=start,
+            row=row,
+            row_stride=row_stride if self.height > 1 else 0,
+            stride=stride if self.width > 1 else 0,
+        )
 
     @property
     def full(self) -> bool:
@@ -242,7 +245,7 @@ class Storages:
         return [self._by_number[int(number)] for number in numbers]
 
     @staticmethod
-    def within(ids: Ids, storage: Storage) -> npt.NDArray[np.bool_]:
+    def within(ids: Ids, storage: Storage) -> Bools:
         """Mask of the elements of a view that lie in a storage."""
         return np.asarray(ids // _SPACING == storage.base // _SPACING)
 
@@ -291,9 +294,14 @@ class Storages:
         return walks[-1]
 
     def _join(
-        self, ids: Ids, what: str, accept: Callable[[Ids], None], readable: Callable[[], None], stacked: bool = False,
+        self,
+        ids: Ids,
+        what: str,
+        accept: Callable[[Ids], None],
+        readable: Callable[[], None],
+        stacked: bool = False,
         image: Ids | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Place the parts of a view in the first arrangement that nothing refuses with a :class:`LayoutError`."""
         parts = self.of(ids)
         if any(part.parent is not None or part.fixed for part in parts):
@@ -423,7 +431,7 @@ def _stacked(parts: list[Storage]) -> Iterator[_Arrangement]:
     yield size, [(start, part.row_stride, part.stride) for (start, _, _), part in places]
 
 
-def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
+def placed(values: FloatArray, walk: Walk) -> FloatArray:
     """Values of channels in the lanes of a walk; channels that are one element have one value."""
     result = np.zeros((*values.shape[:-1], walk.tiles * walk.storage.native))
     there = walk.lanes != PAD
@@ -431,7 +439,7 @@ def placed(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float6
     return result
 
 
-def spread(values: npt.NDArray[np.float64], walk: Walk) -> npt.NDArray[np.float64]:
+def spread(values: FloatArray, walk: Walk) -> FloatArray:
     """Add up the last axis of ``values``, one entry per channel, by the elements of a position; the others are zero.
 
     :class:`concord.utils.matrices.MatrixTooLarge` if these are too many.

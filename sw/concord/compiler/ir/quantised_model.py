@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from concord.compiler.ir.expected_error import TOO_LARGE, percent
+from concord.compiler.ir.expected_error import TOO_LARGE, error_percent
 
 _ADVICE = "wider mantissas (--mantissa 10), or an export whose scales are powers of two"
 
@@ -60,7 +60,7 @@ class QuantisedModel:
         else:
             why = f"formats hold the codes of {each}, but sums are rounded to binary16 before they become codes"
         helps = f"; what helps: {_ADVICE}" if self.too_large else ""
-        distance = f"the result is {percent(self.error)} from that of the model, on {self.samples}"
+        distance = f"the result is {error_percent(self.error)} from that of the model, on {self.samples}"
         return f"quantised model: {why}; {distance}{helps}"
 
     @property

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from concord.compiler.ir.activations import codes_of, fixed_entries, has_pole, others_share, shared
+from concord.compiler.ir.activations import codes_of_table, fixed_entries, has_pole, others_share, shared
 from concord.compiler.ir.layers import AnyLayer
 from concord.compiler.ir.table_specs import RELU, Functions, TableSpec
 from concord.functions import evaluate
@@ -126,7 +126,7 @@ def stored_codes(layers: Sequence[AnyLayer], config: NpuConfig) -> dict[TableSpe
     others = [spec for spec in specs if spec not in fixed]
     share = others_share(others, fixed, config)
     held = shared(others, config.table_slots - len(fixed)) | {spec: spec for spec in fixed}
-    return {spec: codes_of(held[spec], config, share) for spec in specs}
+    return {spec: codes_of_table(held[spec], config, share) for spec in specs}
 
 
 def available(layers: Sequence[AnyLayer], own: TableSpec, config: NpuConfig) -> tuple[int, int, TableSegment]:
@@ -153,7 +153,7 @@ def available(layers: Sequence[AnyLayer], own: TableSpec, config: NpuConfig) -> 
     held = shared(specs, config.table_slots - len(fixed))
 
     def table(spec: TableSpec) -> TableSegment:
-        return TableSegment(*codes_of(spec, config, share))
+        return TableSegment(*codes_of_table(spec, config, share))
 
     others = {held[spec] for spec in specs if spec != own or used.count(own) > 1}
     largest = max((table(spec).entries for spec in others), default=0)

@@ -105,18 +105,20 @@ class Formats:
     @classmethod
     def from_dict(cls, values: dict[str, Any], weights: Mapping[str, FloatArray] | None = None) -> Formats:
         """Inverse of :meth:`to_dict`."""
-        ranges, bounds, inputs = (
-            {name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "bounds", "inputs")
-        )
-        means = {name: tuple(mean) for name, mean in values["means"].items()}
-        segments = {name: tuple(TableSegment(**part) for part in parts) for name, parts in values["parts"].items()}
-        exponents, mantissas, offsets = (dict(values[k].items()) for k in ("exponents", "mantissas", "centres"))
-        plain, narrow = tuple(values["plain"]), tuple(values["narrow"])
-        scales = {name: ChannelScale.from_dict(scale) for name, scale in values["channel scales"].items()}
+        spans: dict[str, Any] = {
+            k: {name: (low, high) for name, (low, high) in values[k].items()} for k in ("ranges", "bounds", "inputs")
+        }
+        plain: dict[str, Any] = {k: dict(values[k].items()) for k in ("exponents", "mantissas")}
+        plain |= {k: tuple(values[k]) for k in ("plain", "narrow")}
         return cls(
-            exponents, ranges, bounds, inputs, mantissas, means, segments, plain, offsets, narrow, scales,
-            weights or {},
-        )  # fmt: skip
+            **spans,
+            **plain,
+            means={name: tuple(mean) for name, mean in values["means"].items()},
+            table_segments={n: tuple(TableSegment(**part) for part in parts) for n, parts in values["parts"].items()},
+            input_offsets=dict(values["centres"].items()),
+            channel_scales={n: ChannelScale.from_dict(scale) for n, scale in values["channel scales"].items()},
+            weights=weights or {},
+        )
 
 
 #: Everything as the configuration has it, exponents dynamic.

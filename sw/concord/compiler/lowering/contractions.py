@@ -17,11 +17,11 @@ import math
 
 import numpy as np
 
-from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Operand, Reduction
+from concord.compiler.ir.layers import Layer, MfuStep, Operand, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering import legality, tensor_products
 from concord.compiler.lowering.broadcasting import align, broadcast, own_indices, select_lanes, summable
-from concord.compiler.lowering.lower import Lowering, NodeBuilder
+from concord.compiler.lowering.lower import Computation, Lowering, NodeBuilder
 from concord.compiler.lowering.reductions import choose_form, groups_apart, masked
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import ExpandAttributes, SoftmaxAttributes
@@ -44,13 +44,11 @@ def expand(lowering: Lowering, node: Node) -> None:
     storages = lowering.done.storages
     a, other = (broadcast(storages, lowering.whole(name), shape) for name in (tensor, like))
     selection = select_lanes(a, other, own_indices(shape, lowering.graph.shapes[like]))
-    height, width, rows = selection.size
+    height, width, _ = selection.size
     source = selection.source
     walk = Walk(a.storage, source.start, height, width, a.storage.tiles, source.outer, source.inner, np.arange(0))
-    lowering.add(
-        node, walk, Reduction.DENSE, selection.weight[:, None, None], LayerWindow(), (height, width, rows),
-        lambda target: _placed(selection.places, target),
-    )  # fmt: skip
+    work = Computation(Reduction.DENSE, selection.weight[:, None, None])
+    lowering.add(node, walk, work, selection.size, lambda target: _placed(selection.places, target))
 
 
 def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
@@ -60,9 +58,7 @@ def outer(lowering: Lowering, node: Node, op: Op) -> Layer:
     pairing = align(a, b)
     first, second = pairing.first, pairing.second
     walk = Walk(a.storage, first.start, *pairing.size, first.outer, first.inner, np.arange(0), first.row)
-    layer = lowering.add(
-        node, walk, Reduction.NONE, None, LayerWindow(), pairing.size, lambda target: _placed(pairing.places, target)
-    )
+    layer = lowering.add(node, walk, Computation(), pairing.size, lambda target: _placed(pairing.places, target))
     layer.target.uniform = a.storage.uniform
     operand = Operand(b.storage, None, second.start, second.row, second.inner, second.outer, node.inputs[1])
     layer.append([MfuStep(op, operand)])

@@ -34,7 +34,9 @@ from concord.functions import function
 from concord.functions.segmented import TableSegment
 from concord.functions.tables import standard_range
 from concord.graph.ir import Graph, Node
+from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import FunctionAttributes, codes_of, names_of
+from concord.graph.ops.recurrent import RecurrentAttributes
 from concord.graph.rewriting import Emit, rewrite
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX
@@ -74,9 +76,11 @@ def decompose(graph: Graph, config: NpuConfig, formats: Formats = DEFAULT) -> Gr
     kept = {*formats.table_segments, *formats.plain}
     count = _tables_of_powers(graph, config, formats)
     for node in graph.nodes:
-        if node.op != "Function" or node.name in kept or {"domain", "segment"} & set(node.attrs):
+        if node.op != "Function" or node.name in kept:
             continue
         functions = node.attributes(FunctionAttributes)
+        if functions.domain is not None or functions.segment is not None:
+            continue
         (name, parameters), *_ = functions.functions
         rule = RULES.get(functions.names)
         if rule is not None:
@@ -127,7 +131,8 @@ def _functions(nodes: Iterable[Node]) -> set[str]:
 def tables_of_functions(graph: Graph, powers: Collection[str] = ()) -> int:
     """Number of tables that a network needs, but for those of some functions and of codes."""
     others = _functions(graph.nodes) - {*powers}
-    others |= {name for node in graph.nodes for names in node.attrs.get("activations", ()) for name in names}
+    cells = [node.attributes(RecurrentAttributes) for node in graph.nodes if operator_of(node).recurrence]
+    others |= {name for cell in cells for names in cell.activations for name in names}
     softmaxes = {node.op for node in graph.nodes} & {"Softmax", "LogSoftmax"}
     return len(others) + sum("exp" in name for name in others) + 2 * len(softmaxes)
 

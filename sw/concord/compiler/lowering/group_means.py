@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
-from concord.compiler.ir.layers import LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layers import MfuStep, Reduction
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, spread
 from concord.compiler.lowering import operands
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Computation, Lowering
 from concord.compiler.lowering.reductions import Form, form_of_view, forms_of_view, power_below
 from concord.graph.ir import Node
 from concord.graph.ops.elementwise import GroupMeanAttributes
@@ -134,10 +134,8 @@ def group_mean(lowering: Lowering, node: Node) -> None:
         ids = target.view(target.tiles * native)[..., walk.lanes]
         return np.asarray(ids.reshape([shape[axis] for axis in order]).transpose(np.argsort(order)))
 
-    layer = lowering.add(
-        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], LayerWindow(),
-        (walk.height, walk.width, walk.tiles), view,
-    )  # fmt: skip
+    work = Computation(Reduction.DENSE, spread(weight, walk)[:, None, None])
+    layer = lowering.add(node, walk, work, (walk.height, walk.width, walk.tiles), view)
     if share * size != 1:
         factor = np.full(layer.ids.shape, 1.0 / (share * size))
         layer.mfu_ops.append(MfuStep(Op.VV_MUL, operands.constant(factor, layer.ids, layer.target)))

@@ -25,6 +25,7 @@ from concord.graph.host_evaluation import run_on_host
 from concord.graph.host_rules import has_operations
 from concord.graph.ir import Graph, Node, Shape, fresh
 from concord.graph.ops import OperatorKind, operator_of
+from concord.graph.ops.host import LookupAttributes
 
 #: Multiply-accumulates of a node that the host computes, in seconds: it takes some 20 ns for one.
 MOST_MACS = 1 << 28
@@ -192,11 +193,14 @@ def _chosen(graph: Graph, host: list[Node]) -> tuple[set[str], set[str]]:
     front, back, _ = max((kept(count) for count in reversed(range(len(host) + 1))), key=lambda parts: parts[2])
     if graph.partition == "ends" and (lost := [name for name in (*front, *back) if macs[name]]):
         between = [node for node in host if {*above[node.name]} & {*lost} or {*below[node.name]} & {*lost}]
-        raise Unsupported(graph.name, [
-            f"{_title(node)}: no instruction computes it, and products are in front of it and behind it; "
-            "--partition any lets the host compute what is on one side of it"
-            for node in between
-        ])  # fmt: skip
+        raise Unsupported(
+            graph.name,
+            [
+                f"{_title(node)}: no instruction computes it, and products are in front of it and behind it; "
+                "--partition any lets the host compute what is on one side of it"
+                for node in between
+            ],
+        )
     return front, back
 
 
@@ -314,17 +318,25 @@ def _cut(graph: Graph, front: set[str]) -> Parts:
     inputs = [name for name in graph.inputs if name in read or name in graph.outputs or name not in by_front]
     batched = graph.batched | {name for name in crossing if graph.shapes[name][:1] == (1,)}
     first = Graph(
-        f"{graph.name} in front of the NPU", nodes, [name for name in graph.inputs if name in by_front], crossing,
-        graph.shapes, batched,
-    )  # fmt: skip
+        f"{graph.name} in front of the NPU",
+        nodes,
+        [name for name in graph.inputs if name in by_front],
+        crossing,
+        graph.shapes,
+        batched,
+    )
     ranges = graph.known_ranges | dict(_ranges_of(nodes, crossing))
     there = {*inputs, *crossing}.union(*(node.outputs for node in rest))
     own = {node.name for node in rest}
     whole = replace(
-        graph, nodes=rest, inputs=[*inputs, *crossing], batched=batched, known_ranges=ranges,
+        graph,
+        nodes=rest,
+        inputs=[*inputs, *crossing],
+        batched=batched,
+        known_ranges=ranges,
         quantization={name: codes for name, codes in graph.quantization.items() if name in there},
         weight_quantization={name: codes for name, codes in graph.weight_quantization.items() if name in own},
-    )  # fmt: skip
+    )
     at_hand = crossing if graph.npu_nodes is None else [*crossing, *(name for name in inputs if name in by_front)]
     return Parts(first, replace(whole, from_host=frozenset(at_hand)))
 
@@ -375,7 +387,7 @@ def _ranges_of(nodes: list[Node], crossing: list[str]) -> Iterator[tuple[str, tu
     known: dict[str, tuple[float, float]] = {}
     for node in nodes:
         if node.op == "Lookup":
-            table = node.attrs["table"]
+            table = node.attributes(LookupAttributes).table
             known[node.outputs[0]] = float(table.min()), float(table.max())
         elif operator_of(node).view and node.op != "Pad" and all(name in known for name in node.inputs):
             ends = [known[name] for name in node.inputs]

@@ -61,8 +61,9 @@ def _layers(lowered: Lowered) -> Iterator[str]:
     names = Counter(layer.name for layer in lowered.layers)
     yield from (f"layers must have names of their own, not {name!r} both" for name, count in names.items() if count > 1)
     for layer in lowered.layers:
-        yield from (f"layer {layer.name!r} covers {name!r}, which is no node" for name in layer.nodes
-                    if name not in nodes)  # fmt: skip
+        yield from (
+            f"layer {layer.name!r} covers {name!r}, which is no node" for name in layer.nodes if name not in nodes
+        )
         if not isinstance(layer, Layer):
             continue
         if not layer.fits([]):

@@ -57,9 +57,11 @@ class _SmallWindow:
 
         pads = (*along(self.pads[0], 0), *along(self.pads[1], 0))
         return {
-            "kernel": along(self.kernel, 1), "strides": along(self.stride, 1), "dilations": along(self.dilation, 1),
+            "kernel": along(self.kernel, 1),
+            "strides": along(self.stride, 1),
+            "dilations": along(self.dilation, 1),
             "pads": pads,
-        }  # fmt: skip
+        }
 
 
 def pool(lowering: Lowering, node: Node) -> list[Node] | None:

@@ -23,7 +23,7 @@ from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.lowering.padding import MOST_CHAINS, padded_axes
 from concord.graph.ir import Node, fresh
 from concord.graph.ops import operator_of
-from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes
+from concord.graph.ops.elementwise import BinaryAttributes, CopyAttributes, ReduceMaxAttributes
 from concord.graph.ops.linear import WeightedSumAttributes
 from concord.graph.ops.moving import PickAttributes
 from concord.program.allocator import CapacityError
@@ -50,7 +50,7 @@ def with_copies(lowering: Lowering, node: Node) -> list[Node] | None:
         if name and (products := _picked_by_a_product(lowering, node, name)) is not None:
             return products
     operands = [name for name in node.inputs if name and not _is_copy(lowering, name)]
-    if not operands or node.op == "Copy" or operator_of(node).recurrence or node.attrs.get("masked"):
+    if not operands or node.op == "Copy" or operator_of(node).recurrence or _is_masked(node):
         return None
     together = len(operands) > 1 and issubclass(operator_of(node).record, BinaryAttributes)  # those are broadcast
     largest = max(prod(graph.shapes[name]) for name in (*operands, node.outputs[0]))
@@ -303,6 +303,10 @@ def _in_shape(view: Ids, attributes: CopyAttributes) -> Ids:
     return np.moveaxis(view.reshape(*shape, channels), -1, attributes.lanes).reshape(attributes.shape)
 
 
+def _is_masked(node: Node) -> bool:
+    return node.op == "ReduceMax" and node.attributes(ReduceMaxAttributes).masked
+
+
 def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: int, box: _Box, number: int) -> Layer:
     """The chain that writes a box of some channels, of so many that the copy has."""
     storages, native = lowering.done.storages, lowering.config.native
@@ -320,11 +324,9 @@ def _layer(lowering: Lowering, node: Node, parent: Storage, channels: Ids, of: i
         used = np.flatnonzero(box.places != PAD)
         full[used, box.places[used]] = 1.0
         weight = full.reshape(count, *box.window.kernel, -1)
-    return Layer(
-        target.name, box.walk, Reduction.NONE if box.stays else Reduction.DENSE, weight, box.window,
-        (height, width, target.tiles), node.outputs[0], target, _in_shape(ids, node.attributes(CopyAttributes)),
-        node.inputs[0], [], [node.name],
-    )  # fmt: skip
+    reduction, size = Reduction.NONE if box.stays else Reduction.DENSE, (height, width, target.tiles)
+    where = (node.outputs[0], target, _in_shape(ids, node.attributes(CopyAttributes)), node.inputs[0])
+    return Layer(target.name, box.walk, reduction, weight, box.window, size, *where, nodes=[node.name])
 
 
 def _boxes(lowering: Lowering, view: Ids) -> Iterator[_Box]:

@@ -9,6 +9,7 @@ from concord.compiler.ir.layout import LayoutError, Storage
 from concord.compiler.lowering import operands
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
+from concord.graph.ops.recurrent import LstmAttributes, RecurrentAttributes
 from concord.spec.config import NpuConfig
 from concord.spec.isa import FORMS, VECTOR_ADDR_BITS, Op
 
@@ -84,14 +85,18 @@ def check_storage(storage: Storage) -> None:
 def check_weights(node: Node, config: NpuConfig) -> None:
     """Refuse weights that no block of the matrix memory holds, and their biases, with :class:`LayoutError`."""
     limit = config.wgt.limit
-    weights = operator_of(node).weights
-    for key in () if weights is None else weights.names:
-        peak = float(np.abs(node.attrs[key]).max())
+    held = operator_of(node).weights
+    for weight in () if held is None else held.weights_of(node):
+        peak = float(np.abs(weight).max())
         if peak >= limit:
             raise LayoutError(f"weights must be below {limit:g} in magnitude, not {peak:g}; scale them in the model")
-    for key, what in (("B", "biases"), ("P", "peepholes"), ("initial_h", "states"), ("initial_c", "states")):
-        if isinstance(values := node.attrs.get(key), np.ndarray):
-            operands.check_constant(values, what)
+    if operator_of(node).recurrence:
+        cell = node.attributes(RecurrentAttributes)
+        peepholes = cell.P if isinstance(cell, LstmAttributes) else None
+        constants = [("biases", cell.B), ("peepholes", peepholes), *(("states", state) for state in cell.initial)]
+        for what, values in constants:
+            if values is not None:
+                operands.check_constant(values, what)
 
 
 def _refuse(sizes: list[tuple[str, int, int]]) -> None:

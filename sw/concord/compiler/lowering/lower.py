@@ -27,6 +27,27 @@ from concord.utils.matrices import MatrixTooLarge
 
 _Joined = TypeVar("_Joined")
 _NOWHERE: Ids = np.empty(0, dtype=np.int64)
+_ALONE = LayerWindow()
+
+
+@dataclass(frozen=True)
+class Computation:
+    """Computation of a layer on the vectors of a window: what it sums with which weights, or compares.
+
+    Parameters
+    ----------
+    reduction : Reduction
+    weight : array, optional
+        As :class:`concord.compiler.ir.layers.Layer` has it.
+    window : LayerWindow
+    stack : int
+        Matrices beside each other, 1 or more.
+    """
+
+    reduction: Reduction = Reduction.NONE
+    weight: FloatArray | None = None
+    window: LayerWindow = _ALONE
+    stack: int = 1
 
 
 class StateWriter(Protocol):
@@ -317,15 +338,15 @@ class Lowering:
             name = self.fresh(f"{storage.name}.copy{len(self.done.layers)}")
             target = storages.new(name, out[0], out[1], out[2] * self.config.native)
             moved[own] = operands.shifted(ids[own], walk, target)
-            copy = Layer(name, walk, Reduction.NONE, None, LayerWindow(), out, name, target, moved[own], storage.name)
-            self.done.layers.append(copy)
+            self.done.layers.append(Layer.copied(walk, target, moved[own], storage.name, name))
             self.done.copied[name] = ids[own]
         return moved
 
     # Layers ------------------------------------------------------------------------------------
 
-    def add(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: LayerWindow,
-            out: tuple[int, int, int], view: Callable[[Storage], Ids], stack: int = 1) -> Layer:  # fmt: skip
+    def add(
+        self, node: Node, source: Walk, work: Computation, out: tuple[int, int, int], view: Callable[[Storage], Ids]
+    ) -> Layer:
         """Append a layer for ``node`` with a new storage; ``view`` gives the ids of its output.
 
         Raises
@@ -333,19 +354,19 @@ class Lowering:
         LayoutError
             If it is larger than a chain can be.
         """
-        layer = self._layer(node, source, reduction, weight, window, out, view, stack)
+        layer = self._layer(node, source, work, out, view)
         self._append(layer)
         return layer
 
-    def _layer(self, node: Node, source: Walk, reduction: Reduction, weight: FloatArray | None, window: LayerWindow,
-               out: tuple[int, int, int], view: Callable[[Storage], Ids], stack: int = 1) -> Layer:  # fmt: skip
+    def _layer(
+        self, node: Node, source: Walk, work: Computation, out: tuple[int, int, int], view: Callable[[Storage], Ids]
+    ) -> Layer:
         """Layer of :meth:`add` that is not yet one of those that are done."""
         tensor = node.outputs[0]
         target = self.done.storages.new(tensor, out[0], out[1], out[2] * self.config.native)
-        layer = Layer(
-            node.name, source, reduction, weight, window, out, tensor, target, _NOWHERE, node.inputs[0],
-            nodes=[node.name], stack=stack,
-        )  # fmt: skip
+        what = (work.reduction, work.weight, work.window)
+        layer = Layer(node.name, source, *what, out, tensor, target, _NOWHERE, node.inputs[0], stack=work.stack)
+        layer.nodes.append(node.name)
         legality.check(layer, self.config)
         legality.check_storage(target)
         layer.ids = view(target).reshape(self.graph.shapes[tensor])
@@ -388,9 +409,7 @@ class Lowering:
         ids = self.whole(tensor)
         walk = operands.box(self.done.storages, ids)
         out = (walk.height, walk.width, walk.tiles)
-        layer = self._layer(
-            node, walk, Reduction.NONE, None, LayerWindow(), out, lambda target: operands.shifted(ids, walk, target)
-        )
+        layer = self._layer(node, walk, Computation(), out, lambda target: operands.shifted(ids, walk, target))
         layer.target.uniform = walk.storage.uniform
         more = make(layer.ids, layer.target)
         if not layer.fits(more):

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
+from concord.compiler.ir.layers import Border, Layer, MfuStep
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Walk
 from concord.compiler.lowering import legality, operands
 from concord.compiler.lowering.lower import Lowering, NodeBuilder
@@ -326,10 +326,8 @@ class _Frame:
         target.place(parent, int(corner) * parent.tiles, parent.width * parent.tiles, parent.tiles)
         ids = np.full(self.shape, PAD)
         ids[box] = target.view(elements)[..., source.lanes].reshape(ids[box].shape)
-        made = Layer(
-            target.name, source, Reduction.NONE, None, LayerWindow(), (source.height, source.width, source.tiles),
-            self.node.outputs[0], target, ids.transpose(self.order), self.node.inputs[0], [], [self.node.name],
-        )  # fmt: skip
+        made = Layer.copied(source, target, ids.transpose(self.order), self.node.inputs[0], self.node.outputs[0])
+        made.nodes.append(self.node.name)
         legality.check_reads(made)
         done.layers.append(made)
         return made

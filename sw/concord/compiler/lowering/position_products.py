@@ -131,10 +131,8 @@ def _windows(lowering: Lowering, node: Node, lanes: int) -> list[Node]:
         if height > 1:
             some = build.add("Reshape", "folded", some, shape=(1, lanes, height, width))
         weight = np.broadcast_to(kernel.reshape(height, width), (lanes, 1, height, width)).copy()
-        parts.append(
-            build.add("Conv", "row", some, weight=weight, bias=np.full(lanes, run.bias), group=lanes, strides=(1, 1),
-                pads=(0,) * 4, dilations=(1, 1))
-        )  # fmt: skip
+        attrs = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "bias": np.full(lanes, run.bias)}
+        parts.append(build.add("Conv", "row", some, weight=weight, group=lanes, **attrs))
     together = build.add("Concat", "outputs", *parts, axis=3)
     back = build.add("Transpose", "back", together, perm=(0, 2, 1, 3))
     return build.ending("Reshape", back, shape=out)

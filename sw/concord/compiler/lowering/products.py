@@ -11,7 +11,7 @@ from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Redu
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Walk, placed, spread
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.inputs import as_map
-from concord.compiler.lowering.lower import Lowering
+from concord.compiler.lowering.lower import Computation, Lowering
 from concord.compiler.lowering.padding import framed
 from concord.compiler.lowering.reductions import groups_of_reader, places_apart, power_below
 from concord.compiler.lowering.tensor_products import channels_of_stack
@@ -127,9 +127,8 @@ def conv(lowering: Lowering, node: Node) -> None:
         full = spread(ungrouped(weight, group).transpose(0, 2, 3, 1), walk)
         channels, full = _aligned(lowering, node, 1, full)
         tiles = -(-len(full) // lowering.config.native)
-        layer = lowering.add(
-            node, walk, Reduction.DENSE, full, window, (height, width, tiles), lambda t: from_map(t, channels, rank)
-        )
+        work = Computation(Reduction.DENSE, full, window)
+        layer = lowering.add(node, walk, work, (height, width, tiles), lambda t: from_map(t, channels, rank))
     _bias(lowering, node, layer, 1, channels, offset)
 
 
@@ -185,8 +184,8 @@ def _depthwise(
     Those that are the same element have the same kernel.
     """
     kernels = placed(weight.transpose(1, 2, 0), walk).transpose(2, 0, 1)
-    view = lambda target: from_map(target, walk.lanes, rank)  # noqa: E731
-    return lowering.add(node, walk, Reduction.DEPTHWISE, kernels, window, (*out, walk.tiles), view)
+    work = Computation(Reduction.DEPTHWISE, kernels, window)
+    return lowering.add(node, walk, work, (*out, walk.tiles), lambda target: from_map(target, walk.lanes, rank))
 
 
 def dense(lowering: Lowering, node: Node) -> None:
@@ -196,10 +195,11 @@ def dense(lowering: Lowering, node: Node) -> None:
     weight = spread(_weight(lowering, node), walk)
     channels, full = _aligned(lowering, node, ids.ndim - 1, weight[:, None, None])
     tiles = -(-len(full) // lowering.config.native)
-    layer = lowering.add(
-        node, walk, Reduction.DENSE, full, LayerWindow(), (1, walk.width, tiles),
-        lambda target: target.view(target.tiles * target.native)[..., channels],
-    )  # fmt: skip
+
+    def view(target: Storage) -> Ids:
+        return target.view(target.tiles * target.native)[..., channels]
+
+    layer = lowering.add(node, walk, Computation(Reduction.DENSE, full), (1, walk.width, tiles), view)
     _bias(lowering, node, layer, -1, channels)
 
 
@@ -232,7 +232,7 @@ def weighted_sum(lowering: Lowering, node: Node) -> None:
         return np.asarray(np.moveaxis(lanes.reshape(1, *size), -1, attributes.axis))
 
     window = LayerWindow(kernel=(weight.shape[1], 2), dilation=(1, 0))
-    lowering.add(node, walk, Reduction.DENSE, full, window, out, view).second = second
+    lowering.add(node, walk, Computation(Reduction.DENSE, full, window), out, view).second = second
 
 
 def _at_equal_distances(lowering: Lowering, maps: list[Ids]) -> tuple[Walk, Walk] | None:
@@ -291,7 +291,8 @@ def max_pool(lowering: Lowering, node: Node) -> None:
     """The maximum of every window."""
     walk, window, rank = _pooled(lowering, node)
     out = (*_counts(lowering, node), walk.tiles)
-    lowering.add(node, walk, Reduction.MAX, None, window, out, lambda target: from_map(target, walk.lanes, rank))
+    work = Computation(Reduction.MAX, window=window)
+    lowering.add(node, walk, work, out, lambda target: from_map(target, walk.lanes, rank))
 
 
 def average_pool(lowering: Lowering, node: Node) -> None:

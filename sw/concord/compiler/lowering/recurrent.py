@@ -71,10 +71,10 @@ def _direction(lowering: Lowering, node: Node, ids: Ids, d: int, backward: bool)
     first = 0 if backward else 1
     sequence = states[first : first + steps] if keep else np.full((steps, hidden), PAD)
     final = states[0] if backward or not keep else states[-1]
-    block = Recurrent(
-        name, cell, walk, node.inputs[0], steps, backward, target, c, initial, constants, node.outputs[0], sequence,
-        [node.name] if d == 0 else [],
-    )  # fmt: skip
+    states_of = (target, c, initial, constants)
+    nodes = [node.name] if d == 0 else []
+    tensors = (node.outputs[0], sequence)
+    block = Recurrent(name, cell, walk, node.inputs[0], steps, backward, *states_of, *tensors, nodes)
     legality.check_reads(block)
     done.layers.append(block)
     return [sequence, final, *([c.view(hidden)[0, 0]] if c is not None else [])]

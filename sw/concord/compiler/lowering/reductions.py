@@ -15,7 +15,7 @@ import numpy as np
 from concord.compiler.ir.layers import Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk, placed, spread
 from concord.compiler.lowering import inputs, large_windows, operands
-from concord.compiler.lowering.lower import Lowering, NodeBuilder
+from concord.compiler.lowering.lower import Computation, Lowering, NodeBuilder
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.elementwise import (
@@ -161,11 +161,9 @@ def _by_window(lowering: Lowering, node: Node, form: Form, shape: Sequence[int],
     rows, kernel = walk.height // form.kernel[0], form.kernel
     maximum = node.op == "ReduceMax"
     ones = None if maximum else placed(np.full((*kernel, len(walk.lanes)), share), walk).transpose(2, 0, 1)
-    reduction = Reduction.MAX if maximum else Reduction.DEPTHWISE
-    return lowering.add(
-        node, walk, reduction, ones, LayerWindow(kernel=kernel), (rows, 1, walk.tiles),
-        lambda target: _view(form, shape, walk.lanes, target),
-    )  # fmt: skip
+    work = Computation(Reduction.MAX if maximum else Reduction.DEPTHWISE, ones, LayerWindow(kernel=kernel))
+    size = (rows, 1, walk.tiles)
+    return lowering.add(node, walk, work, size, lambda target: _view(form, shape, walk.lanes, target))
 
 
 def _inside(lowering: Lowering, node: Node, form: Form, shape: Sequence[int], share: float) -> Layer:
@@ -179,11 +177,9 @@ def _inside(lowering: Lowering, node: Node, form: Form, shape: Sequence[int], sh
     ones = np.kron(np.eye(groups), np.full((1, len(walk.lanes) // groups), share))
     rows: FloatArray = np.repeat(ones, lowering.config.native if uniform else 1, axis=0)
     weight = spread(rows, walk)
-    layer = lowering.add(
-        node, walk, Reduction.DENSE, weight[:, None, None], LayerWindow(),
-        (walk.height, walk.width, -(-len(weight) // lowering.config.native)),
-        lambda target: _view(form, shape, np.arange(groups), target),
-    )  # fmt: skip
+    size = (walk.height, walk.width, -(-len(weight) // lowering.config.native))
+    work = Computation(Reduction.DENSE, weight[:, None, None])
+    layer = lowering.add(node, walk, work, size, lambda target: _view(form, shape, np.arange(groups), target))
     layer.target.uniform = uniform
     return layer
 
@@ -208,9 +204,8 @@ def _maximum_of_lanes(lowering: Lowering, node: Node, form: Form, shape: Sequenc
         ids = target.view(target.native).reshape(count, -1)[np.argsort(order), :1]
         return np.asarray(ids.reshape([shape[axis] for axis in form.outside]))
 
-    layer = lowering.add(
-        node, vectors, Reduction.LANES, None, LayerWindow(kernel=(1, walk.tiles)), (count, 1, 1), view,
-    )  # fmt: skip
+    work = Computation(Reduction.LANES, window=LayerWindow(kernel=(1, walk.tiles)))
+    layer = lowering.add(node, vectors, work, (count, 1, 1), view)
     layer.target.uniform = True
     return layer
 
@@ -274,10 +269,8 @@ def align_groups(lowering: Lowering, node: Node) -> None:
         ids = ids.reshape([shape[axis] for axis in (*order, *rest)])
         return np.asarray(ids.transpose(np.argsort((*order, *rest))))
 
-    lowering.add(
-        node, walk, Reduction.DENSE, spread(weight, walk)[:, None, None], LayerWindow(),
-        (walk.height, walk.width, tiles), view,
-    )  # fmt: skip
+    work = Computation(Reduction.DENSE, spread(weight, walk)[:, None, None])
+    lowering.add(node, walk, work, (walk.height, walk.width, tiles), view)
 
 
 def groups_of_reader(lowering: Lowering, tensor: str, axis: int) -> Ids | None:

@@ -129,9 +129,8 @@ def _in_place(chains: list[Layer]) -> list[Layer] | None:
     waiting, ordered = list(range(len(chains))), list[Layer]()
     while waiting:
         free = (
-            k for k in waiting
-            if not any(np.isin(writes[k], reads[other]).any() for other in waiting if other != k)
-        )  # fmt: skip
+            k for k in waiting if not any(np.isin(writes[k], reads[other]).any() for other in waiting if other != k)
+        )
         if (k := next(free, None)) is None:
             return None
         waiting.remove(k)

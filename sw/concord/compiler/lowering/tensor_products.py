@@ -17,7 +17,7 @@ from concord.compiler.ir.layers import Layer, LayerWindow, MatrixRows, Reduction
 from concord.compiler.ir.layout import LayoutError, Storage, Walk
 from concord.compiler.lowering import legality
 from concord.compiler.lowering.inputs import moved
-from concord.compiler.lowering.lower import Lowering, NodeBuilder
+from concord.compiler.lowering.lower import Computation, Lowering, NodeBuilder
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 from concord.spec.operations import Op
@@ -199,10 +199,9 @@ def tensor_product(lowering: Lowering, node: Node) -> None:
     native, (stack, columns, _) = lowering.config.native, b.shape
     tiles = -(-columns // native)
 
-    layer = lowering.add(
-        node, source, Reduction.DENSE, None, LayerWindow(), (1, source.width, stack * tiles),
-        lambda target: _matrices(target, stack, columns), stack,
-    )  # fmt: skip
+    size = (1, source.width, stack * tiles)
+    work = Computation(Reduction.DENSE, stack=stack)
+    layer = lowering.add(node, source, work, size, lambda target: _matrices(target, stack, columns))
     used = np.zeros(rows.tiles * native)
     used[rows.lanes] = 1.0
     layer.rows = MatrixRows(rows, node.inputs[1], None if used.all() else used.reshape(-1, native))
@@ -262,11 +261,11 @@ def _transposed(lowering: Lowering, node: Node, name: str, ids: Ids) -> Ids:
         part = done.storages.new(f"{name}.{k}", 1, end - begin, whole.tiles * native)
         part.place(whole, begin * whole.tiles, channels * whole.tiles, whole.tiles)
         rows = Walk(walk.storage, walk.start + tile, 1, count, stack, walk.row_stride, walk.stride, np.arange(native))
-        layer = Layer(
-            part.name, source, Reduction.DENSE, None, LayerWindow(), (1, end - begin, whole.tiles), part.name, part,
-            _matrices(part, stack, count).reshape(-1), units.name, nodes=[node.name],
-            rows=MatrixRows(rows, walk.storage.name), stack=stack,
-        )  # fmt: skip
+        where = (part.name, part, _matrices(part, stack, count).reshape(-1), units.name)
+        size = (1, end - begin, whole.tiles)
+        layer = Layer(part.name, source, Reduction.DENSE, None, LayerWindow(), size, *where, stack=stack)
+        layer.nodes.append(node.name)
+        layer.rows = MatrixRows(rows, walk.storage.name)
         legality.check(layer, lowering.config)
         done.layers.append(layer)
         done.copied[layer.name] = ids[..., begin:end].swapaxes(1, 2).reshape(-1)

@@ -10,7 +10,6 @@ from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.program.allocator import Allocation, CapacityError
 from concord.spec.config import NpuConfig
-from concord.utils.arrays import FloatArray
 
 #: Bits of a KiB.
 KIB = 8192
@@ -27,7 +26,7 @@ def weight_bits(layer: AnyLayer, allocations: Mapping[str, Allocation], config: 
 def distinct_weights(nodes: Iterable[Node]) -> int:
     """Weights of some nodes; those of tensors with equal contents, which are stored once, count once."""
     records = ((node, operator_of(node).weights) for node in nodes)
-    arrays: list[FloatArray] = [node.attrs[key] for node, held in records if held is not None for key in held.names]
+    arrays = [array for node, held in records if held is not None for array in held.weights_of(node)]
     alone = {(array.shape, blake2b(array.tobytes()).digest()): array.size for array in arrays}
     return sum(alone.values())
 

@@ -73,8 +73,10 @@ class RowTiling:
     def kept(self) -> dict[Storage, int]:
         """Rows at the front of every buffer that stay from a row tile to the next."""
         tiling = self.tiles[1:]
-        return {storage: max((tile[storage].new - tile[storage].start for tile in tiling), default=0)
-                for storage in self.sliding}  # fmt: skip
+        return {
+            storage: max((tile[storage].new - tile[storage].start for tile in tiling), default=0)
+            for storage in self.sliding
+        }
 
     def moved(self, storage: Storage, tile: int) -> tuple[int, int]:
         """Rows that move to the front at the end of a row tile: the first, and how many."""

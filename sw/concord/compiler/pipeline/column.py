@@ -216,8 +216,9 @@ def _exact(state: Arranged) -> Exact:
     plan, layers = state.plan, state.plan.lowered.layers
     stored = [(name, storage) for name, (storage, _) in plan.lowered.inputs.items()]
     stored += [(layer.tensor, layer.target) for layer in layers]
-    narrow, wide = ([name for name, storage in stored if plan.copy(storage, mem) is not None]
-                    for mem in (Mem.NARROW, Mem.WIDE))  # fmt: skip
+    narrow, wide = (
+        [name for name, storage in stored if plan.copy(storage, mem) is not None] for mem in (Mem.NARROW, Mem.WIDE)
+    )
     lost = inexact(state.graph, layers, (narrow, wide), state.config, state.formats, state.exponents)
     return advance(state, Exact, lost=lost)
 

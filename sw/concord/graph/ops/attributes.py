@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, dataclass_transform, get_type_hints
 
 import numpy as np
 
@@ -58,12 +58,16 @@ class Attribute:
     beside: str = ""
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class NoAttributes:
-    """The attributes of an operator that has none; records of the others are subclasses.
+    """The attributes of an operator that has none; records of the others are subclasses, and dataclasses as this one.
 
     A field is annotated with its type and an :class:`Attribute`. An attribute that a node may leave out has a default.
     """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 Record = TypeVar("Record", bound=NoAttributes)
@@ -136,10 +140,13 @@ def _is_count(value: Any) -> bool:
 
 def _are_functions(value: Any) -> bool:
     """Pairs of the name of a function and its parameters, at least one."""
-    return isinstance(value, tuple) and len(value) > 0 and all(
-        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and pair[0] in FUNCTIONS
-        and _are_parameters(pair[1], FUNCTIONS[pair[0]].parameters) for pair in value
-    )  # fmt: skip
+    return isinstance(value, tuple) and len(value) > 0 and all(map(_is_function, value))
+
+
+def _is_function(pair: Any) -> bool:
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str) or pair[0] not in FUNCTIONS:
+        return False
+    return _are_parameters(pair[1], FUNCTIONS[pair[0]].parameters)
 
 
 def _are_parameters(value: Any, known: Mapping[str, float]) -> bool:
@@ -192,6 +199,6 @@ RECURRENT_NAMES = Values(
     _tuple_of(_tuple_of(lambda name: isinstance(name, str) and name in by_recurrent_name())),
 )
 RECURRENT_PARAMETERS = Values(
-    "a tuple for every direction of dicts of numbers", _tuple_of(_tuple_of(lambda value: isinstance(value, Mapping)
-    and all(map(is_number, value.values()))))
-)  # fmt: skip
+    "a tuple for every direction of dicts of numbers",
+    _tuple_of(_tuple_of(lambda value: isinstance(value, Mapping) and all(map(is_number, value.values())))),
+)

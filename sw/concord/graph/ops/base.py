@@ -99,12 +99,16 @@ class OperatorWeights:
 
     def weight_of(self, node: Operation) -> FloatArray:
         """The weight of a node; of several the first."""
-        weight: FloatArray = node.attrs[self.names[0]]
-        return weight
+        return self.weights_of(node)[0]
+
+    def weights_of(self, node: Operation) -> list[FloatArray]:
+        """All weights of a node."""
+        attributes = node.attributes(NoAttributes)
+        return [getattr(attributes, name) for name in self.names]
 
     def bias_of(self, node: Operation) -> FloatArray:
         """The bias of a node."""
-        bias: FloatArray = node.attrs[self.bias]
+        bias: FloatArray = getattr(node.attributes(NoAttributes), self.bias)
         return bias
 
     def channel(self, rank: int) -> int:

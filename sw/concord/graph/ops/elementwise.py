@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Annotated, Any
@@ -172,7 +171,6 @@ def _function(node: Operation, x: FloatArray) -> FloatArray:
     return evaluate(attributes.functions, x)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BinaryAttributes(NoAttributes):
     """Attributes of all operators of two operands."""
 
@@ -207,7 +205,6 @@ def constant_of(node: Operation, *ops: str) -> FloatArray | None:
     return node.attributes(BinaryAttributes).constant if node.op in ops else None
 
 
-@dataclass(frozen=True, kw_only=True)
 class SubAttributes(BinaryAttributes):
     """Attributes of a Sub."""
 
@@ -219,7 +216,6 @@ class SubAttributes(BinaryAttributes):
         return self.reversed
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReductionAttributes(NoAttributes):
     """Attributes of all reductions."""
 
@@ -227,7 +223,6 @@ class ReductionAttributes(NoAttributes):
     keepdims: Annotated[bool, Attribute("axes stay, with length 1", FLAG)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SumAttributes(ReductionAttributes):
     """Attributes of a ReduceSum."""
 
@@ -237,7 +232,6 @@ class SumAttributes(ReductionAttributes):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReduceMaxAttributes(ReductionAttributes):
     """Attributes of a ReduceMax."""
 
@@ -246,7 +240,6 @@ class ReduceMaxAttributes(ReductionAttributes):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClipAttributes(NoAttributes):
     """Attributes of a Clip."""
 
@@ -254,7 +247,6 @@ class ClipAttributes(NoAttributes):
     max: Annotated[float, Attribute("may be infinity; where it is below min, it is the result", NUMBER)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class FunctionAttributes(NoAttributes):
     """Attributes of a Function."""
 
@@ -277,7 +269,6 @@ class FunctionAttributes(NoAttributes):
         return tuple((name, tuple(sorted(parameters.items()))) for name, parameters in self.functions)
 
 
-@dataclass(frozen=True, kw_only=True)
 class FakeQuantizeAttributes(NoAttributes):
     """Attributes of a FakeQuantize."""
 
@@ -287,7 +278,6 @@ class FakeQuantizeAttributes(NoAttributes):
     stays: Annotated[bool, Attribute("no tensor of floats can take the place of its result", FLAG)] = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScaleAttributes(NoAttributes):
     """Attributes of a ScaleAccumulators: codes of accumulators (:mod:`concord.golden.scale`)."""
 
@@ -297,28 +287,24 @@ class ScaleAttributes(NoAttributes):
     unit: Annotated[int, Attribute("log2 of the unit of accumulators", INTEGER)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class RoundAttributes(NoAttributes):
     """Attributes of a Round, to the nearest whole number, in the middle to the even one."""
 
     limited: Annotated[bool, Attribute("no input is beyond 512 in magnitude", FLAG)] = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class SoftmaxAttributes(NoAttributes):
     """Attributes of a Softmax."""
 
     axis: Annotated[int, Attribute("along which the results add up to 1", AXIS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LogSoftmaxAttributes(SoftmaxAttributes):
     """Attributes of a LogSoftmax."""
 
     axis: Annotated[int, Attribute("along which exp of the results adds up to 1", AXIS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class NormaliseAttributes(NoAttributes):
     """Attributes of a Normalise."""
 
@@ -330,7 +316,6 @@ class NormaliseAttributes(NoAttributes):
     scale: Annotated[FloatArray, Attribute("broadcast to the input; the result is multiplied with it", ARRAY)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchNormAttributes(NoAttributes):
     """Attributes of a BatchNorm."""
 
@@ -342,14 +327,12 @@ class BatchNormAttributes(NoAttributes):
     momentum: Annotated[float, Attribute("share of the past in the running statistics, for training", NUMBER)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class BroadcastAttributes(NoAttributes):
     """Attributes of operators that broadcast their input."""
 
     shape: Annotated[tuple[int, ...], Attribute("of the output, to which the input is broadcast", SIZES)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ExpandAttributes(BroadcastAttributes):
     """Attributes of an Expand."""
 
@@ -358,14 +341,12 @@ class ExpandAttributes(BroadcastAttributes):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class CopyAttributes(BroadcastAttributes):
     """Attributes of a Copy."""
 
     lanes: Annotated[int, Attribute("whose elements lie side by side", AXIS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class AlignGroupsAttributes(NoAttributes):
     """Attributes of an AlignGroups."""
 
@@ -374,7 +355,6 @@ class AlignGroupsAttributes(NoAttributes):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupMeanAttributes(NoAttributes):
     """Attributes of a GroupMean."""
 

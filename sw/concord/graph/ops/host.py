@@ -6,7 +6,6 @@ Whole numbers and truth values are numbers in double precision: exact up to 2**5
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Annotated
@@ -30,7 +29,6 @@ from concord.graph.ops.elementwise import SubAttributes, broadcast_shape, evalua
 from concord.utils.arrays import FloatArray
 
 
-@dataclass(frozen=True, kw_only=True)
 class WrapAttributes(NoAttributes):
     """Attributes of a Wrap."""
 
@@ -38,7 +36,6 @@ class WrapAttributes(NoAttributes):
     modulus: Annotated[float, Attribute("how many numbers the type has, a power of two", NUMBER)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelectAttributes(NoAttributes):
     """Attributes of a Select, whose inputs are those of condition, value and other value that are computed."""
 
@@ -47,7 +44,6 @@ class SelectAttributes(NoAttributes):
     other: Annotated[FloatArray | None, Attribute("the value elsewhere, if it is constant", optional(ARRAY))] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class LookupAttributes(NoAttributes):
     """Attributes of a Lookup."""
 
@@ -55,14 +51,12 @@ class LookupAttributes(NoAttributes):
     axis: Annotated[int, Attribute("of the table, which the indices take the place of", AXIS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class TakeAttributes(NoAttributes):
     """Attributes of a Take."""
 
     axis: Annotated[int, Attribute("of the first input, which the indices take the place of", AXIS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ArgumentAttributes(NoAttributes):
     """Attributes of an ArgMax."""
 
@@ -72,7 +66,6 @@ class ArgumentAttributes(NoAttributes):
     last: Annotated[bool, Attribute("whether it is the last one of several equal ones, else the first", FLAG)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class TopKAttributes(NoAttributes):
     """Attributes of a TopK."""
 
@@ -81,7 +74,6 @@ class TopKAttributes(NoAttributes):
     largest: Annotated[bool, Attribute("whether those are the greatest, in falling order, else the least", FLAG)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class TreesAttributes(NoAttributes):
     """Attributes of a Trees: trees of comparisons, whose nodes are numbered all together."""
 
@@ -107,14 +99,12 @@ def tree_depth(low: FloatArray, high: FloatArray, roots: FloatArray) -> int:
     return max(depth, 1)
 
 
-@dataclass(frozen=True, kw_only=True)
 class ImputeAttributes(NoAttributes):
     """Attributes of an Impute."""
 
     values: Annotated[FloatArray, Attribute("what takes the place of NaN, which broadcasts", ARRAY)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class CategoriesAttributes(NoAttributes):
     """Attributes of a Categories, whose result has an axis for them after those of the input."""
 
@@ -122,7 +112,6 @@ class CategoriesAttributes(NoAttributes):
     complete: Annotated[bool, Attribute("whether other numbers are none that it is defined for", FLAG)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class CouplingAttributes(NoAttributes):
     """Attributes of a Coupling: shares of classes from a score for every pair of them: 01, 02, ..., 12, ..."""
 
@@ -149,7 +138,6 @@ LEAST_SHARE = 1e-7
 COUPLING_ROUNDS = 8
 
 
-@dataclass(frozen=True, kw_only=True)
 class FillAttributes(NoAttributes):
     """Attributes of a Fill."""
 

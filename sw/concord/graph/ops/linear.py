@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -148,7 +147,6 @@ def _fixed_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     return attributes.fixed and bool(positive) and all(inputs)
 
 
-@dataclass(frozen=True, kw_only=True)
 class AffineAttributes(NoAttributes):
     """Attributes of all products with constants."""
 
@@ -156,7 +154,6 @@ class AffineAttributes(NoAttributes):
     bias: Annotated[FloatArray, Attribute("[O]", ARRAY)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ConvAttributes(AffineAttributes, WindowAttributes):
     """Attributes of a Conv."""
 
@@ -164,7 +161,6 @@ class ConvAttributes(AffineAttributes, WindowAttributes):
     group: Annotated[int, Attribute("number of groups of channels that do not mix", COUNT)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class WeightedSumAttributes(NoAttributes):
     """Attributes of a WeightedSum: two tensors, each times a whole number of units."""
 
@@ -173,7 +169,6 @@ class WeightedSumAttributes(NoAttributes):
     axis: Annotated[int, Attribute("that of the channels", AXIS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DenseAttributes(AffineAttributes):
     """Attributes of a Dense."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
@@ -139,7 +138,6 @@ def _pad_sign(node: Operation, inputs: Sequence[bool]) -> bool:
     return all(inputs) and (attributes.mode != "constant" or attributes.value >= 0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PadAttributes(NoAttributes):
     """Attributes of a Pad."""
 
@@ -153,7 +151,6 @@ class PadAttributes(NoAttributes):
     value: Annotated[float, Attribute("of the padding where it is constant", NUMBER)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class SliceAttributes(NoAttributes):
     """Attributes of a Slice."""
 
@@ -163,7 +160,6 @@ class SliceAttributes(NoAttributes):
     steps: Annotated[tuple[int, ...], Attribute("one per axis, not 0", INTEGERS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PickAttributes(NoAttributes):
     """Attributes of a Pick, which takes elements in any order, as often as it says."""
 
@@ -171,21 +167,18 @@ class PickAttributes(NoAttributes):
     indices: Annotated[tuple[int, ...], Attribute("of the elements, along the axis", SIZES)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReshapeAttributes(NoAttributes):
     """Attributes of a Reshape."""
 
     shape: Annotated[tuple[int, ...], Attribute("of the output", SIZES)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class TransposeAttributes(NoAttributes):
     """Attributes of a Transpose."""
 
     perm: Annotated[tuple[int, ...], Attribute("axis of the input for every axis", AXES)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ConcatAttributes(NoAttributes):
     """Attributes of a Concat."""
 

@@ -7,7 +7,6 @@ hidden]``; Y ``[steps, directions, 1, hidden]``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -179,7 +178,6 @@ def _evaluate(begin: Begin, node: Operation, inputs: Arrays) -> list[FloatArray]
 _INITIAL = "constant initial state [directions, 1, hidden]; None: zero, unless there is an input"
 
 
-@dataclass(frozen=True, kw_only=True)
 class RecurrentAttributes(NoAttributes):
     """Attributes of all recurrent layers."""
 
@@ -209,7 +207,6 @@ class RecurrentAttributes(NoAttributes):
         return (self.initial_h,)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LstmAttributes(RecurrentAttributes):
     """Attributes of an LSTM."""
 
@@ -223,7 +220,6 @@ class LstmAttributes(RecurrentAttributes):
         return self.initial_h, self.initial_c
 
 
-@dataclass(frozen=True, kw_only=True)
 class GruAttributes(RecurrentAttributes):
     """Attributes of a GRU."""
 

@@ -6,7 +6,7 @@ Windows that do not fit entirely into the padded input are not there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -26,7 +26,6 @@ from concord.graph.ops.base import (
 from concord.utils.arrays import FloatArray
 
 
-@dataclass(frozen=True, kw_only=True)
 class WindowAttributes(NoAttributes):
     """Attributes of windows that slide."""
 
@@ -94,14 +93,12 @@ def _average_pool(node: Operation, inputs: Arrays) -> list[FloatArray]:
     return [sums / divisors(attributes, x.shape[x.ndim - len(attributes.kernel) :])]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PoolAttributes(WindowAttributes):
     """Attributes of all poolings."""
 
     kernel: Annotated[tuple[int, ...], Attribute("size of the window along every spatial axis", COUNTS)]
 
 
-@dataclass(frozen=True, kw_only=True)
 class AveragePoolAttributes(PoolAttributes):
     """Attributes of an AveragePool."""
 

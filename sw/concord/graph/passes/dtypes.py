@@ -244,7 +244,7 @@ def assign(
     if conversions_from < 0:
         raise ValueError(f"conversions_from must be 0 or more, not {conversions_from!r}")
     flow = dataflow(network) if isinstance(network, Graph) else network
-    demands = Demands(flow, factors or {})
+    demands = Demands.of(flow, factors or {})
     tensors = {name: narrow_or_wide(demands.entries[name]) for name in flow.inputs}
     for node in flow.operations:
         for name in filter(None, node.outputs):
@@ -277,28 +277,38 @@ class Demands:
     flow : Dataflow
         The network.
     factors : mapping
-        Factors of inputs of quantised operations, as :func:`assign` takes them.
+        Factors of all inputs of quantised operations that a product reads.
     """
 
     def __init__(self, flow: Dataflow, factors: Mapping[Input, float]):
-        self.flow = flow
-        self.factors = {key: 1.0 for node in flow.operations for key in node.products}
+        self.flow, self.factors = flow, factors
+        self.operations = {node.name: node for node in flow.operations}
+        self.readers: dict[str, list[Input]] = {name: [] for name in flow.tensors}
+        self.entries: dict[str, Entries] = {name: Counter() for name in flow.tensors}
+        #: Entries of the outputs of every operation from those after it.
+        self.below: dict[str, Entries] = {}
+
+    @classmethod
+    def of(cls, flow: Dataflow, factors: Mapping[Input, float]) -> Demands:
+        """Demands of a network; some of its ``factors``, as :func:`assign` takes them, are not 1."""
+        known = {key: 1.0 for node in flow.operations for key in node.products}
         for key, factor in factors.items():
-            if key not in self.factors:
+            if key not in known:
                 raise ValueError(f"factors must be for inputs of quantised layers that a product reads, not {key!r}")
             if not (factor > 0 and math.isfinite(factor)):
                 raise ValueError(f"factor of input {key[1]} of {key[0]!r} must be > 0 and finite, not {factor!r}")
-            self.factors[key] = float(factor)
-        self.operations = {node.name: node for node in flow.operations}
-        self.readers: dict[str, list[Input]] = {name: [] for name in flow.tensors}
-        for node in flow.operations:
+            known[key] = float(factor)
+        demands = cls(flow, known)
+        demands._read()
+        demands._walk()
+        return demands
+
+    def _read(self) -> None:
+        """Find the readers of every tensor."""
+        for node in self.flow.operations:
             for index, name in enumerate(node.inputs):
                 if name:
                     self.readers[name].append((node.name, index))
-        self.entries: dict[str, Entries] = {name: Counter() for name in self.readers}
-        #: Entries of the outputs of every operation from those after it.
-        self.below: dict[str, Entries] = {}
-        self._walk()
 
     def _walk(self) -> None:
         """All walks at once: what arrives at the outputs of an operation is complete when its turn comes."""
@@ -357,8 +367,11 @@ def problems(types: Types) -> Iterator[str]:
     """A line for every rule of the pass that does not hold."""
     known = {*types.flow.inputs}
     for node in types.flow.operations:
-        yield from (f"{node.name} reads {name!r}, which nothing has written" for name in node.inputs
-                    if name and name not in known)  # fmt: skip
+        yield from (
+            f"{node.name} reads {name!r}, which nothing has written"
+            for name in node.inputs
+            if name and name not in known
+        )
         known.update(node.outputs)
         products = [index for _, index in node.products]
         for index in (index for index, name in enumerate(node.inputs) if name):
@@ -368,8 +381,11 @@ def problems(types: Types) -> Iterator[str]:
             elif node.kind is not OperatorKind.MOVING and (reads is Dtype.NARROW) is not (index in products):
                 yield f"input {index} of {node.name} ({node.kind.value}) must not be {reads.value}"
         if node.kind is OperatorKind.PRECISE:
-            yield from (f"{name!r} is computed by {node.name} (precise) and must be wide" for name in node.outputs
-                        if name and types.tensors.get(name) is Dtype.NARROW)  # fmt: skip
+            yield from (
+                f"{name!r} is computed by {node.name} (precise) and must be wide"
+                for name in node.outputs
+                if name and types.tensors.get(name) is Dtype.NARROW
+            )
     for name in types.flow.tensors:
         if name not in types.tensors:
             yield f"{name!r} must have a type"

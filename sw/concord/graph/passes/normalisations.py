@@ -64,8 +64,11 @@ def _normalisation(graph: Graph, product: Node) -> _Found | None:
         scale = np.ones(()) if scaling is None else scaling.attributes(BinaryAttributes).constant
         last = scaling or product
         attrs = {
-            "axes": axes, "centred": bool(centre), "epsilon": float(np.min(epsilon)), "scale": scale,
-        }  # fmt: skip
+            "axes": axes,
+            "centred": bool(centre),
+            "epsilon": float(np.min(epsilon)),
+            "scale": scale,
+        }
         whole = (*centre, *nodes, *([scaling] if scaling is not None else []))
         return _Found(whole, Node("Normalise", product.name, (source,), last.outputs, attrs))
     return None
