@@ -95,7 +95,7 @@ class Compiled:
         codes = [choice.text for choice in self.inexact] if measured is None else measured.warnings
         texts = (entry.text for group in (self.assumptions, self.flag_diagnostics) for entry in group)
         expected = [] if self.package.expected_error is None else self.package.expected_error.warnings
-        return [*codes, *self.comparisons, *texts, *self.package.unseen, *self.package.jumps, *expected]
+        return [*codes, *self.comparisons, *texts, *self.package.doubts, *expected]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:

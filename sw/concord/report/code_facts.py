@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from concord.integer.graph import IntegerOperation
 from concord.integer.network import IntegerNetwork
 from concord.integer.operations import TableOperation
-from concord.integer.records import RecordWriter
 from concord.integer.wide_numbers import WideNumbers
+from concord.networks.records import RecordWriter
 from concord.transfer import UniformAffine
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from concord.compiler.codes.factors import ScaleError
+from concord.compiler.codes.operations import WeightedPair, WindowSums
+from concord.compiler.codes.origins import Stored
+from concord.compiler.codes.products import product
+from concord.compiler.codes.scales import fixed_scale, nearest_weights, real_scales
+from concord.compiler.codes.tensors import NotOnNpu as NotOnNpu
+from concord.compiler.codes.tensors import NpuTensors
 from concord.compiler.lowering.products import largest_weight
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import ConcatMove, ExpandMove, FlattenMove, NoMove, ReshapeMove, SqueezeMove, TransposeMove
-from concord.integer.npu.factors import ScaleError
-from concord.integer.npu.operations import WeightedPair, WindowSums
-from concord.integer.npu.origins import Stored
-from concord.integer.npu.products import product
-from concord.integer.npu.scales import fixed_scale, nearest_weights, real_scales
-from concord.integer.npu.tensors import NotOnNpu as NotOnNpu
-from concord.integer.npu.tensors import NpuTensors
 from concord.integer.operations import (
     CodeAverage,
     CodeFloats,

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from concord.compiler.codes.factors import FactorRequantisation
+from concord.compiler.codes.origins import Stored, stored_codes
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.npu.origins import Stored, stored_codes
 from concord.integer.operations import CodeMovement
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.config import NpuConfig

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from concord.compiler.codes.factors import FactorRequantisation
+from concord.compiler.codes.operations import WeightedPair, WindowSums
+from concord.compiler.codes.rewriting import Split
 from concord.compiler.ir.table_specs import InputSpan, WholeEntries
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.graph.quantization import Quantization
 from concord.integer.graph import IntegerOperation, readers
 from concord.integer.moves import ConcatMove, NoMove, PadMove, TakeMove, TransposeMove
-from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.npu.operations import WeightedPair, WindowSums
-from concord.integer.npu.rewriting import Split
 from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, WeightedSums
 from concord.integer.wide_numbers import WideNumbers

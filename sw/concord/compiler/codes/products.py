@@ -13,11 +13,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from concord.compiler.codes.factors import FactorRequantisation
+from concord.compiler.codes.origins import Stored
+from concord.compiler.codes.scales import real_scales
+from concord.compiler.codes.tensors import NotOnNpu, NpuTensors
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TakeMove
-from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.npu.origins import Stored
-from concord.integer.npu.scales import real_scales
-from concord.integer.npu.tensors import NotOnNpu, NpuTensors
 from concord.integer.operations import CodeMovement, CodeTable
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, RequantisedSums, WeightedSums
 from concord.spec.formats import SCALED_MAX

@@ -8,14 +8,13 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
+from concord.compiler.codes import package as codes_package
+from concord.compiler.codes.operations import WeightedPair, WindowSums
+from concord.compiler.codes.package import compile_codes
+from concord.compiler.codes.rewriting import NotOnNpu
 from concord.host import connect
-from concord.integer.folder import ProgramError
-from concord.integer.npu import compile_codes
-from concord.integer.npu import network as npu_network
-from concord.integer.npu.folder import load_codes, save_codes
-from concord.integer.npu.operations import WeightedPair, WindowSums
-from concord.integer.npu.rewriting import NotOnNpu
 from concord.integer.shapes import fixed_sizes
+from concord.networks.folder import PackageError, load_codes, load_package, save_package
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, TINY
@@ -29,6 +28,8 @@ from support.trained import DATA, needs_data
 
 TYPES = {"int8": (QuantType.QInt8, False), "uint8": (QuantType.QUInt8, False), "symmetric": (QuantType.QInt8, True)}
 
+#: Contents of a model that nobody reads.
+MODEL = b"a model"
 #: What ``--json`` says of results on codes.
 CODE_KEYS = {"shape", "type", "scale", "zero"}
 
@@ -68,11 +69,11 @@ def test_too_large_a_network_is_told_what_takes_it(network):
 def test_every_code_is_that_of_the_definition(network, samples):
     codes = compile_codes(network, FED_SCALING)
     found, flags = results(codes, {"x": samples}, FED_SCALING)
-    wanted, exact = codes.expected({"x": samples}), network.run({"x": samples})
+    wanted, exact = codes.package.expected({"x": samples}), network.run({"x": samples})
     assert equal(found, wanted) and not flags
     assert found["y"].dtype == exact["y"].dtype
     assert np.abs(found["y"].astype(int) - exact["y"].astype(int)).max() <= 2
-    assert codes.split.host == []
+    assert codes.package.split.host == []
 
 
 @pytest.mark.slow
@@ -84,7 +85,7 @@ def test_codes_of_few_bits(kind, bits, samples, tmp_path):
     config = FED_SCALING.replace(act_mant=6)
     codes = compile_codes(integer.load(proto, pairs=False), config)
     found, flags = results(codes, {"x": samples}, config)
-    assert equal(found, codes.expected({"x": samples})) and not flags
+    assert equal(found, codes.package.expected({"x": samples})) and not flags
     assert len(np.unique(found["y"])) > 3
     if bits == 4:  # the sum of two tensors is a table with two indices elsewhere
         source = tmp_path / "few.onnx"
@@ -100,24 +101,24 @@ def test_codes_at_the_ends_of_their_range(network):
     x = np.random.default_rng(2).choice([scheme.low, scheme.low + 1, scheme.zero, scheme.high], (6, *SHAPE))
     codes = compile_codes(network, FED_SCALING)
     found, flags = results(codes, {"x": x}, FED_SCALING)
-    assert equal(found, codes.expected({"x": x})) and not flags
+    assert equal(found, codes.package.expected({"x": x})) and not flags
 
 
 def test_a_difference_is_noticed(network, samples):
     codes = compile_codes(network, FED_SCALING)
-    k = next(k for k, part in enumerate(codes.split.npu.operations) if isinstance(part, WeightedPair))
-    part = codes.split.npu.operations[k]
+    k = next(k for k, part in enumerate(codes.package.split.npu.operations) if isinstance(part, WeightedPair))
+    part = codes.package.split.npu.operations[k]
     weights = (part.weights[0] // 2, part.weights[1])
-    codes.split.npu.operations[k] = dataclasses.replace(part, weights=weights)
+    codes.package.split.npu.operations[k] = dataclasses.replace(part, weights=weights)
     found, _ = results(codes, {"x": samples}, FED_SCALING)
-    assert not equal(found, codes.expected({"x": samples}))
+    assert not equal(found, codes.package.expected({"x": samples}))
 
 
 def test_a_requantisation_and_the_functions_behind_it_are_one_table(network):
     codes = compile_codes(network, FED_SCALING)
-    kinds = [type(part).__name__ for part in codes.split.npu.operations]
+    kinds = [type(part).__name__ for part in codes.package.split.npu.operations]
     assert kinds.count("CodeTable") >= 2
-    layers = codes.compiled.lowered.layers
+    layers = codes.lowered.layers
     assert len(layers) == len(kinds) - kinds.count("CodeTable") - kinds.count("CodeMovement")
     assert all(len(layer.table_specs) <= 1 for layer in layers)
 
@@ -131,15 +132,15 @@ def test_what_the_host_computes_is_at_the_end(samples, tmp_path):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
     proto = model(nodes, {"x": ["N", *SHAPE]}, constants=constants)
     codes = compile_codes(integer.load(quantised(tmp_path, proto, samples, **options)), FED_SCALING)
-    assert [type(part).__name__ for part in codes.split.host] == ["CodeSoftmax"]
+    assert [type(part).__name__ for part in codes.package.split.host] == ["CodeSoftmax"]
     found, _ = results(codes, {"x": samples}, FED_SCALING)
-    assert equal(found, codes.expected({"x": samples}))
+    assert equal(found, codes.package.expected({"x": samples}))
 
 
 def test_codes_that_may_be_further_away_are_named(network, monkeypatch):
     codes = compile_codes(network, FED_SCALING)
     assert codes.warnings == []
-    monkeypatch.setattr(npu_network, "_LARGE_ERROR", 1e-3)
+    monkeypatch.setattr(codes_package, "_LARGE_ERROR", 1e-3)
     lines = codes.warnings
     assert lines and all(": scales of its channels differ by a factor of " in line for line in lines)
     assert all(", and 16 bits hold the least with " in line for line in lines)
@@ -151,10 +152,12 @@ def test_accumulators_that_the_npu_does_not_hold(network):
     assert not any("accumulators" in line for line in compile_codes(network, FED_SCALING).warnings)
     config = FED_SCALING.replace(acc_width=FED_SCALING.acc_width - FED_SCALING.scaled_bits + 23)
     codes = compile_codes(network, config)
-    (pair,) = (part for part in codes.split.npu.operations if isinstance(part, WeightedPair))
+    (pair,) = (part for part in codes.package.split.npu.operations if isinstance(part, WeightedPair))
     (line,) = (line for line in codes.warnings if "accumulators" in line)
     assert line.startswith(f"{pair.output}: accumulators may reach {pair.largest_sum}, and the NPU holds 23 bits: ")
-    assert f"{pair.name}: accumulators may reach {pair.largest_sum}, beyond 23 bits" in codes.arithmetic.report()
+    assert (
+        f"{pair.name}: accumulators may reach {pair.largest_sum}, beyond 23 bits" in codes.package.arithmetic.report()
+    )
     scheme = network.graph.schemes[network.graph.inputs["x"]]
     rng, fits = np.random.default_rng(3), 0
     for k in range(24):
@@ -163,10 +166,10 @@ def test_accumulators_that_the_npu_does_not_hold(network):
         found, flags = results(codes, {"x": x}, config)
         if flags:
             with pytest.raises(OverflowError, match=r"^accumulators must fit 23 bits, not be in "):
-                codes.expected({"x": x})
+                codes.package.expected({"x": x})
         else:
             fits += 1
-            assert equal(found, codes.expected({"x": x}))
+            assert equal(found, codes.package.expected({"x": x}))
     assert 0 < fits < 24
 
 
@@ -210,31 +213,32 @@ def test_products_behind_the_host_are_named(samples, tmp_path):
 
 def test_a_folder_gives_the_same_codes(network, samples, tmp_path):
     codes = compile_codes(network, FED_SCALING)
-    save_codes(codes, tmp_path / "net")
-    loaded = load_codes(tmp_path / "net")
+    save_package(codes.package, tmp_path / "net", MODEL)
+    loaded = load_package(tmp_path / "net")
     assert loaded.image.program == codes.image.program
     found, _ = results(loaded, {"x": samples}, FED_SCALING)
-    assert equal(found, codes.expected({"x": samples})) and equal(loaded.expected({"x": samples}), found)
-    own = integer.load_network(tmp_path / "net").run({"x": samples})
+    assert equal(found, codes.package.expected({"x": samples})) and equal(loaded.expected({"x": samples}), found)
+    own = load_codes(tmp_path / "net").run({"x": samples})
     assert equal(own, network.run({"x": samples}))
 
 
 def test_a_folder_of_a_removed_preset(network, samples, tmp_path):
     codes = compile_codes(network, FED_SCALING.replace(name="ecp5-85f-int8", board="ulx3s-85f"))
-    save_codes(codes, net := tmp_path / "net")
+    save_package(codes.package, net := tmp_path / "net", MODEL)
     np.savez(tmp_path / "x.npz", x=samples)
     assert run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
-    assert equal(dict(np.load(tmp_path / "y.npz")), codes.expected({"x": samples}))
+    assert equal(dict(np.load(tmp_path / "y.npz")), codes.package.expected({"x": samples}))
     code, output = run("flash", net, "--build", tmp_path)
     assert code == 1 and "a preset that was removed: ecp5-85f takes its place" in output
-    assert f"`concord compile MODEL --exact --preset ecp5-85f -o {net}`, with the options of then" in output
+    again = f"`concord compile {net}/model.onnx --exact --preset ecp5-85f -o {net}`, with the options of then"
+    assert again in output
 
 
 def test_files_of_two_networks_do_not_go_together(network, tmp_path):
-    save_codes(compile_codes(network, FED_SCALING), tmp_path / "net")
-    (tmp_path / "net" / "npu.ports").write_bytes(b"")
-    with pytest.raises(ProgramError, match=r"npu\.ports"):
-        load_codes(tmp_path / "net")
+    save_package(compile_codes(network, FED_SCALING).package, tmp_path / "net", MODEL)
+    (tmp_path / "net" / "network.npz").write_bytes(b"")
+    with pytest.raises(PackageError, match=r"network\.npz"):
+        load_package(tmp_path / "net")
 
 
 @pytest.mark.slow
@@ -246,13 +250,13 @@ def test_commands(samples, tmp_path):
     words = ("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f", "-o", net)
     code, output = run(*words)
     assert code == 0, output
-    assert "net.program, net.tables, npu.image, npu.ports; ecp5-85f: 6 layers" in output
+    assert f"{net}: 6 layers, 58 instructions" in output
     assert "samples/s in a batch" in output
     code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")
     assert code == 0, output
     assert " of 20 codes are others than with the scales of the network" in output and "no flags were raised" in output
     codes = compile_codes(wanted, ECP5_85F)
-    assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes.expected({"x": samples})["y"])
+    assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes.package.expected({"x": samples})["y"])
     code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--json")
     facts = json.loads(output)
     assert code == 0 and facts["flags"] == [] and facts["results"]["y"].keys() == CODE_KEYS | {"different", "most"}
@@ -293,8 +297,8 @@ def test_networks_of_mlperf_tiny(name):
         for name, tensor in graph.inputs.items()
     }
     found, flags = results(codes, inputs, ECP5_85F)
-    assert equal(found, codes.expected(inputs)) and not flags
-    assert any(isinstance(part, WindowSums) for part in codes.split.npu.operations) or name == "sww_dscnn1d"
+    assert equal(found, codes.package.expected(inputs)) and not flags
+    assert any(isinstance(part, WindowSums) for part in codes.package.split.npu.operations) or name == "sww_dscnn1d"
 
 
 @needs_data
