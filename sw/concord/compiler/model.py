@@ -70,6 +70,8 @@ class Compiled:
         What compares inputs that the NPU has rounded, a line each.
     strategies : tuple of Considered
         The ways to compile it, in the order in which they were tried, with what has become of each.
+    definition : Graph or None
+        Of a network on codes the graph whose results in double precision are the numbers of the NPU.
     """
 
     graph: Graph
@@ -87,6 +89,7 @@ class Compiled:
     flag_diagnostics: tuple[FlagDiagnostic, ...] = ()
     strategies: tuple[Considered, ...] = ()
     comparisons: tuple[str, ...] = ()
+    definition: Graph | None = None
 
     @property
     def warnings(self) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.compiler.codes.factors import FactorRequantisation
-from concord.compiler.codes.nodes import graph_of
+from concord.compiler.codes.nodes import definition_of, graph_of
 from concord.compiler.codes.rewriting import NotOnNpu, Split, split
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.layers import Layer, Reduction
@@ -187,7 +187,8 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> Compiled:
         network=network,
         split=parts,
     )
-    return replace(compiled, package=package, inexact=())  # codes that mantissas lack are among the doubts
+    definition = definition_of(parts, config, offsets)
+    return replace(compiled, package=package, definition=definition, inexact=())  # origins hold what mantissas lack
 
 
 def _twice(parts: Split, error: CapacityError) -> str:
