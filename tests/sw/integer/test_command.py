@@ -82,13 +82,6 @@ def test_what_is_of_an_npu_is_not_compiled_exactly(folder, words, monkeypatch):
     assert not (folder / "net").exists()
 
 
-def test_a_folder_of_another_kind_is_not_replaced(folder):
-    (folder / "net").mkdir()
-    (folder / "net" / "npu.image").write_bytes(b"")
-    code, output = run("compile", folder / "net.onnx", "--exact")
-    assert code == 1 and "must be a compiled network or empty to be replaced, but npu.image is there" in output
-
-
 def test_what_is_in_a_compiled_network(folder):
     net, _ = compiled(folder)
     code, output = run("inspect", net)

@@ -87,19 +87,6 @@ print(int(network.run({{"x": np.load({str(tmp_path / "x.npy")!r})}})["y"].sum())
     assert int(result.stdout) == load_codes(folder).run({"x": samples})["y"].sum()
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_damage_is_noticed(folder, name):
-    path = folder / name
-    whole = path.read_bytes()
-    for data in (whole[: len(whole) // 2], b"", whole[:100] + bytes([whole[100] ^ 4]) + whole[101:]):
-        path.write_bytes(data)
-        with pytest.raises(PackageError, match=f"{name} is damaged"):
-            load_codes(folder)
-    path.unlink()
-    with pytest.raises(PackageError, match=f"must be a compiled network: {name} is missing; compile the network again"):
-        load_codes(folder)
-
-
 def change(folder, name, kind, changed):
     """Change a file of a folder, whose checksums are right afterwards."""
     header, arrays = read_file(folder / name, kind)

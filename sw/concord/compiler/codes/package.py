@@ -14,11 +14,11 @@ from concord.compiler.codes.factors import FactorRequantisation
 from concord.compiler.codes.nodes import definition_of, graph_of
 from concord.compiler.codes.rewriting import NotOnNpu, Split, split
 from concord.compiler.emission.package import Package
-from concord.compiler.ir.layers import Layer, Reduction
+from concord.compiler.ir.layers import Layer
+from concord.compiler.ir.quantized import held_weight
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph.ir import Shape
-from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.integer.network import Codes, IntegerNetwork
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.weighted_sums import WeightedSums
@@ -26,7 +26,6 @@ from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId
 from concord.spec.operations import NEEDS, Op
-from concord.utils.arrays import FloatArray
 
 #: Codes by which a result may be away before it is said.
 _LARGE_ERROR = 0.5
@@ -173,7 +172,9 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> Compiled:
     except CapacityError as error:
         raise CapacityError(f"{error}{_twice(parts, error)}; {_WITH_ROOM}", error.short) from error
     for layer in compiled.lowered.layers:
-        if isinstance(layer, Layer) and layer.weight is not None and not _exact(layer, layer.weight, config):
+        if not isinstance(layer, Layer) or layer.weight is None:
+            continue
+        if not np.array_equal(held_weight(layer, config), layer.weight):
             reason = f"weights of {layer.tensor} add up beyond what mantissas hold, as it reads some codes twice"
             raise NotOnNpu(f"{reason}; {_WITH_ROOM}")
     if missing := sorted(offsets.keys() - compiled.package.arrangement.input_offsets.keys()):
@@ -197,12 +198,6 @@ def _twice(parts: Split, error: CapacityError) -> str:
     if not count or RegionId.MATRIX not in error.short:
         return ""
     return f"; weights of {count} layer{'s' * (count > 1)} are there twice, as products read the codes in two parts"
-
-
-def _exact(layer: Layer, weight: FloatArray, config: NpuConfig) -> bool:
-    """True if the tile engines have weights as they are."""
-    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
-    return np.array_equal(rounded(weight, config), weight)
 
 
 def split_of(network: IntegerNetwork, config: NpuConfig) -> Split:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
+import concord
 from concord import integer
 from concord.compiler.codes import package as codes_package
 from concord.compiler.codes.operations import WeightedPair, WindowSums
@@ -14,8 +15,10 @@ from concord.compiler.codes.package import compile_codes
 from concord.compiler.codes.rewriting import NotOnNpu
 from concord.host import connect
 from concord.integer.shapes import fixed_sizes
-from concord.networks.folder import PackageError, load_codes, load_package, save_package
+from concord.networks.folder import load_codes, load_package, save_package
 from concord.program.allocator import CapacityError
+from concord.report import analyse
+from concord.report.facts import NetworkFacts
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, TINY
 from support.commands import run
@@ -23,6 +26,7 @@ from support.few_bits import in_few_bits
 from support.frameworks import needs
 from support.integer_nets import SHAPE, quantised, small_network
 from support.onnx_models import floats, model, node
+from support.quantised_nets import relu_of_codes
 from support.rtl_configs import FED_SCALING
 from support.trained import DATA, needs_data
 
@@ -234,11 +238,36 @@ def test_a_folder_of_a_removed_preset(network, samples, tmp_path):
     assert again in output
 
 
-def test_files_of_two_networks_do_not_go_together(network, tmp_path):
-    save_package(compile_codes(network, FED_SCALING).package, tmp_path / "net", MODEL)
-    (tmp_path / "net" / "network.npz").write_bytes(b"")
-    with pytest.raises(PackageError, match=r"network\.npz"):
-        load_package(tmp_path / "net")
+def test_python_compiles_them_as_the_command_does(samples, tmp_path):
+    """Results are codes; what a network on codes has nothing for is refused."""
+    proto = relu_of_codes()
+    network = concord.compile(proto, exact=True, config=FED_SCALING)
+    x = np.float32([[1, -1, 0, 99]])
+    (found,) = network.run({"x": x}).values()
+    assert found.dtype == np.uint8 and np.array_equal(found, integer.load(proto).run({"x": x})["y"])
+    network.save(tmp_path / "net")
+    assert (tmp_path / "net" / "model.onnx").read_bytes() == proto.SerializeToString()
+    assert np.array_equal(concord.load(tmp_path / "net")(x[0]), found[0])
+    for options, why in (
+        ({}, "exact must be given with preset or config: concord.integer.load needs no NPU"),
+        ({"preset": "ecp5-85f", "batch": 2, "calibrate": x}, "a network on codes must be given without --batch, --cal"),
+        ({"board": "ulx3s-85f"}, "--exact must be given with --preset or --config for a --board and a --link"),
+    ):
+        with pytest.raises(ValueError, match=f"^{why}"):
+            concord.compile(proto, exact=True, **options)
+    with pytest.raises(ValueError, match=r"^--rounding must be given with --exact"):
+        concord.compile(proto, rounding="onnx")
+
+
+def test_a_report_compares_every_layer_with_the_definition(network, samples):
+    """Also where the host pads an input, takes off an offset, or leaves out a code."""
+    codes = compile_codes(network, FED_SCALING)
+    facts = analyse(codes, {"x": samples})
+    assert facts.error == 0 and len(facts.layers) > 4
+    assert {part.largest for layer in facts.layers for part in (layer.error, layer.own_error)} == {0.0}
+    assert all(layer.work.cycles > 0 for layer in facts.layers) and not facts.inexact
+    wrong = dataclasses.replace(codes, definition=codes.graph)
+    assert not codes.package.arrangement.input_offsets or analyse(wrong, {"x": samples}).error > 0
 
 
 @pytest.mark.slow
@@ -271,7 +300,14 @@ def test_commands(samples, tmp_path):
     assert code == 0, output
     assert np.array_equal(np.load(tmp_path / "z.npz")["y"], wanted.run({"x": samples})["y"])
     code, output = run("inspect", net)
-    assert code == 0, output
+    assert code == 0 and "9 operations" in output and "Rates at" in output and "IntegerConvolution" in output, output
+    code, output = run("report", net, "-i", tmp_path / "x.npz")
+    assert code == 0 and "6 layers, agreement 100.0 %, error of the result 0.00 %, no flags" in output, output
+    facts = json.loads((net / "report.json").read_text())
+    assert facts["codes"]["operations"][0]["used"]["sizes"] == [4, 8, 8, 8] and len(facts["layers"]) == 6
+    assert NetworkFacts.from_json((net / "report.json").read_text()).codes.samples == 4
+    page = (net / "report.html").read_text()
+    assert "at the ends" in page and "samples/s" in page
     code, output = run(*words[:3], "--board", "ulx3s-85f", "-o", net)
     assert code == 1 and "--exact must be given with --preset or --config for a --board and a --link" in output
     code, output = run(*words[:4], "ecp5-85f-256", "-o", net)
