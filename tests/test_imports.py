@@ -131,7 +131,7 @@ def test_modules_that_are_loaded_by_names_are_known():
 def test_what_changes_of_the_project_reach():
     sources = Sources()
     assert "tests/sw/cli/test_cli.py" in sources.reached(["sw/concord/cli/derive.py"])
-    assert "tests/sw/integer/test_folder.py" in sources.reached(["sw/concord/integer/float32.py"])
+    assert "tests/sw/networks/test_records.py" in sources.reached(["sw/concord/integer/float32.py"])
     of_the_rtl = sources.reached(["hw/concord_rtl/core/top.py"])
     assert {"tests/rtl/test_programs.py", "tests/rtl/test_training_rtl.py"} <= set(of_the_rtl)
     assert "tests/sw/spec/test_isa.py" not in of_the_rtl

@@ -26,7 +26,7 @@ UPWARD_CALLS = 8
 NAMING_FILES = 8
 
 #: Rooms of the compiler, each of which may import from those in front of it alone.
-STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration")
+STAGES = ("ir", "lowering", "memory", "emission", "pipeline", "model", "calibration", "codes")
 #: Packages that may not import the emulator, though it is below them: they say the same of a program in another way.
 WITHOUT_EMULATOR = ("derive", "overflow")
 #: What hardware may import of the software: the definitions, and the cache in which both find what was compiled.

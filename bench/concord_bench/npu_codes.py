@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.compiler.codes.package import CodesPackage, compile_codes
 from concord.host import connect
 from concord.host.device import Device
 from concord.integer import IntegerNetwork
-from concord.integer.npu import CodesOnNpu, compile_codes
 from concord.spec.presets import ECP5_85F
 from concord_bench.exact_networks import NETWORKS, quantised
 from concord_bench.results import Results
@@ -57,7 +57,8 @@ def codes_row(
     network: IntegerNetwork, x: NDArray[np.float32], classes: NDArray[np.int64], emulator: Device, rtl: Device
 ) -> dict[str, str]:
     """Texts by column, of a network on two devices of one configuration."""
-    made = compile_codes(network, emulator.config)
+    made = compile_codes(network, emulator.config).package
+    assert isinstance(made, CodesPackage)
     (port,), (name,) = network.graph.inputs, network.graph.outputs
     for device in (emulator, rtl):
         device.load(made.image)
@@ -83,7 +84,7 @@ def _in_parts(run: Callable[[dict[str, Any]], NDArray[Any]], port: str, x: NDArr
     return np.concatenate([run({port: x[k : k + _LAYERS]}) for k in range(0, len(x), _LAYERS)])
 
 
-def _differing_layers(made: CodesOnNpu, x: NDArray[np.float32]) -> str:
+def _differing_layers(made: CodesPackage, x: NDArray[np.float32]) -> str:
     """Codes of layers for the inputs that they have in the network, and how many are others.
 
     Parts of a tensor that the network has not are made of those that it has.

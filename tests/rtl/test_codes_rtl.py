@@ -7,9 +7,9 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
+from concord.compiler.codes.package import compile_codes
 from concord.compiler.memory.row_tiling import prefixes
 from concord.host import connect
-from concord.integer.npu import compile_codes
 from support.code_networks import residual_network
 from support.integer_nets import SHAPE, quantised, small_network
 from support.row_tiled_nets import image_in_row_tiles
@@ -36,18 +36,18 @@ def test_every_code_is_that_of_the_definition(kind, device, tmp_path):
     device.load(codes.image)
     for x in (samples, ends, samples[:1]):
         found = codes.run(device, {"x": x})
-        assert np.array_equal(found["y"], codes.expected({"x": x})["y"])
+        assert np.array_equal(found["y"], codes.package.expected({"x": x})["y"])
         assert not device.flags()
 
 
 def test_a_sum_in_row_tiles(device):
     proto, inputs = residual_network(8)
     codes = compile_codes(integer.load(proto, pairs=False), FED_AHEAD)
-    lowered, formats = codes.compiled.lowered, codes.compiled.package.formats
+    lowered, formats = codes.lowered, codes.package.formats
     prefix = [part for part in prefixes(lowered) if part.layers[-1].second is not None][-1]
-    wanted = codes.expected(inputs)
+    wanted = codes.package.expected(inputs)
     for rows in (1, 4):
         image, _ = image_in_row_tiles(lowered, prefix, rows, FED_AHEAD, formats)
         device.load(image)
-        found = dataclasses.replace(codes, image=image).run(device, inputs)
+        found = dataclasses.replace(codes.package, image=image).run(device, inputs)
         assert all(np.array_equal(found[name], wanted[name]) for name in wanted) and not device.flags()

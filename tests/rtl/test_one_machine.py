@@ -12,11 +12,11 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
+from concord.compiler.codes.package import compile_codes
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.host import connect
 from concord.host.rtl import find_library
-from concord.integer.npu import compile_codes
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer
 from support.compiled_nets import heads, residual
@@ -55,7 +55,7 @@ def check_codes(network, inputs, config, rtl, emulator):
     for device in (rtl, emulator):
         device.load(codes.image)
     assert_same_runs(lambda device: codes.run(device, inputs), rtl, emulator)
-    want = codes.expected(inputs)
+    want = codes.package.expected(inputs)
     assert all(np.array_equal(codes.run(rtl, inputs)[name], want[name]) for name in want)
 
 

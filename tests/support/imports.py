@@ -28,7 +28,11 @@ PACKAGES = (SOFTWARE, "hw/concord_rtl", "constraints/concord_boards", "bench/con
 #: Folders of scripts and test files.
 SCRIPTS = ("tests", "sim")
 #: Modules that import by names which no text has whole: what they import, all of a package where there is a point.
-LOADERS = {"concord.cli.lazy": "concord.cli.", "concord.integer.records": "concord.integer.", "test_units": "replay_tb"}
+LOADERS = {
+    "concord.cli.lazy": "concord.cli.",
+    "concord.networks.records": "concord.integer.",
+    "test_units": "replay_tb",
+}
 #: Files that every test depends on.
 EVERYWHERE = frozenset({"pyproject.toml"})
 #: Files on which no outcome of a test depends: when tests run, and what was.

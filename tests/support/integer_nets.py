@@ -6,9 +6,16 @@ from onnx import TensorProto, helper, load
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 from concord import integer
+from concord.networks.folder import load_codes, save_codes
 from support.onnx_models import exact_sums, floats, ints, model, node
 
 SHAPE = (3, 8, 8)
+
+
+def stored(network, folder):
+    """A network on codes from the folder that it was written to."""
+    save_codes(network, folder, b"a model")
+    return load_codes(folder)
 
 
 def small_network():

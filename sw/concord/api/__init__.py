@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 
 from concord.api.compiling import CompileRequest, trained_for
+from concord.api.exact import codes_to_compile, compile_exact
 from concord.api.network import FlagError, FlagWarning, Network, connect
 from concord.api.options import input_ranges
 from concord.api.samples import ENOUGH, arrays_for, example_for, read_samples, samples_of_example
@@ -83,13 +84,20 @@ def compile(model: Any, options: CompileOptions) -> Network:  # where modules ar
         is not supported, with every reason; if it does not fit, with what would help; or if parameters are not possible
         or do not go together.
     """
+    options.check_codes()
     target, labels, workers, cluster = Target.of(options), options.labels, options.workers, options.cluster
+    selection = Selection(options.shape or {}, options.inputs, options.outputs, options.fix or {})
+    if options.exact:
+        if not options.names_npu:
+            raise ValueError("exact must be given with preset or config: concord.integer.load needs no NPU")
+        codes, data = codes_to_compile(model, selection, options)
+        compilation = compile_exact(codes, options)
+        return Network(compilation.compiled.package, data, compilation)
     if options.calibrate is None and (labels, workers, cluster) != (None, None, None):
         raise ValueError("labels, workers and cluster must be given with calibrate: they are about its samples")
     calibrate = read_samples(options.calibrate)
     path = Path(model) if isinstance(model, str | Path) else None
     data = onnx_bytes(model, options.example, example_for(model, calibrate))
-    selection = Selection(options.shape or {}, options.inputs, options.outputs, options.fix or {})
     data = selection.of(data)
     options.check(calibrate is not None)
     graph = with_states(import_model(data), states_of(options.states))

@@ -29,7 +29,7 @@ from concord.networks.samples import arrays_by_name, inputs_of
 from concord.program.flags import FlagDiagnostic, not_finite
 from concord.spec.blocks import shortages
 from concord.spec.config import NpuConfig
-from concord.spec.stored import MODEL
+from concord.spec.stored import MODEL, TFLITE
 from concord.utils.arrays import Array
 
 
@@ -55,7 +55,8 @@ class Network:
     package : Package
         Image, arrangement of inputs and outputs, and what the host computes.
     model : bytes
-        The ONNX model that it was compiled from.
+        The model that it was compiled from, of ONNX or of TensorFlow Lite; empty of a network on codes in a folder that
+        was written before folders of these had it.
     compilation : Compilation or None
         How it was compiled; ``None`` if it was loaded.
     """
@@ -285,7 +286,7 @@ class Network:
         """Read a folder; ``ValueError`` if it is no compiled network, or damaged."""
         path = Path(folder)
         data = NETWORK_FOLDER.read(path)
-        return cls(package_of(path, data), data[MODEL])
+        return cls(package_of(path, data), data.get(MODEL) or data.get(TFLITE, b""))
 
 
 def connect(target: str, network: Network | Image | NpuConfig | None = None, **options: Any) -> Device:

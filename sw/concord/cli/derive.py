@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from concord.cli.common import FILE, THING, echo, readable
-from concord.cli.options import check_exact, rounding_option
+from concord.cli.common import FILE, THING, echo, gathered, readable
+from concord.cli.options import CodesOptions, compile_options
 from concord.derive.backends.registry import HostBackend, target_for, target_names
 from concord.utils.numbers import number_of
+
+if TYPE_CHECKING:
+    from concord.integer import IntegerNetwork
 
 
 @click.command()
@@ -49,8 +53,9 @@ from concord.utils.numbers import number_of
     help="IMAGE is the ONNX or TensorFlow Lite file of a quantised network, or its folder of compile --exact, and what "
     "is written executes it as it is, on its codes alone.",
 )
-@rounding_option
+@compile_options("rounding")
 @readable
+@gathered(codes=CodesOptions)
 def derive(
     image: Path,
     output: Path,
@@ -58,8 +63,7 @@ def derive(
     flags: bool | None,
     bytes_of: tuple[str, ...],
     npu_part: bool,
-    exact: bool,
-    rounding: str | None,
+    codes: CodesOptions,
 ) -> None:
     """Derive software that gives the same bits from an IMAGE or a compiled network.
 
@@ -68,19 +72,13 @@ def derive(
     in it. With --exact it has all codes of `concord run --exact`; without, of a folder with codes on an NPU, those
     that the NPU makes.
     """
-    from concord.integer.folder import is_integer_folder
-    from concord.integer.npu.folder import is_codes_folder
+    from concord.cli.exact import software_at
 
-    on_codes = is_codes_folder(image) and not isinstance(target_for(output, name), HostBackend)
-    if exact or on_codes:
+    if (network := software_at(image, codes)) is not None:
         if bytes_of or npu_part:
-            what = "--exact" if exact else "a network on codes"
-            raise ValueError(f"{what} must be given without --bytes and --npu-part")
-        _derive_exactly(image, output, name, flags, rounding, scales=exact)
+            raise ValueError("a network on codes must be given without --bytes and --npu-part")
+        _derive_exactly(network, image, output, name, flags)
         return
-    check_exact(rounding)
-    if is_integer_folder(image) and not is_codes_folder(image):
-        raise ValueError(f"{image} is a quantised network that `compile --exact` has written: derive it with --exact")
     from concord.derive.facts import summary
     from concord.derive.model import derive as derived
     from concord.utils.files import check_place
@@ -102,19 +100,15 @@ def derive(
     echo(f"{output}: {summary(model)}")
 
 
-def _derive_exactly(
-    model: Path, output: Path, name: str | None, flags: bool | None, rounding: str | None, scales: bool
-) -> None:
-    """Software for a quantised network: with its scales, or with the factors of an NPU that it was compiled for."""
-    from concord.cli.exact import network_at
+def _derive_exactly(network: IntegerNetwork, model: Path, output: Path, name: str | None, flags: bool | None) -> None:
+    """Software for a quantised network, which is that of a file or folder."""
     from concord.derive.exact.registry import exact_backend_for
     from concord.utils.files import check_place
 
     backend = exact_backend_for(output, name)
     if flags is not None and backend.write_plain is None:
-        raise ValueError("--exact must be given without --flags and --no-flags, but for files in C")
+        raise ValueError("a network on codes must be given without --flags and --no-flags, but for files in C")
     check_place(output)
-    network = network_at(model, rounding, scales=scales)
     write = backend.write_plain if flags is False and backend.write_plain else backend.write
     note = write(network, output, _origin(model))
     echo(network.report())
@@ -126,9 +120,9 @@ def _derive_exactly(
 
 def _origin(path: Path) -> str:
     """SHA-256 of a file; of a folder that of the model in it, or of the program, if it has no model."""
-    from concord.spec.stored import MODEL, PROGRAM
+    from concord.spec.stored import PROGRAM, model_in
 
-    file = next(file for file in (path / MODEL, path / PROGRAM, path) if file.is_file())
+    file = model_in(path) or next(file for file in (path / PROGRAM, path) if file.is_file())
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 

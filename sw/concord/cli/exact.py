@@ -10,16 +10,17 @@ from typing import Any
 import click
 import numpy as np
 from click.core import ParameterSource
+from rich.console import Console
 from rich.table import Table
 
-from concord.cli.common import check_page, echo, inputs_from, show_rates, wide_console
-from concord.cli.json_output import array_facts, npu_facts, rate_facts, write_json
+from concord.cli.common import check_page, echo, inputs_from, wide_console
+from concord.cli.json_output import array_facts, write_json
+from concord.cli.options import CodesOptions
+from concord.compiler.codes.package import CodesPackage
 from concord.display.tables import text_table
-from concord.integer import IntegerNetwork, load, load_network, save_network
-from concord.integer.facts import IntegerFacts, PortFacts, facts_of
-from concord.integer.folder import INTEGER_FOLDER, TABLES, WITH_NPU
-from concord.spec.config import NpuConfig
-from concord.spec.stored import PROGRAM
+from concord.integer import IntegerNetwork, load
+from concord.networks.folder import has_codes, has_program, load_codes, load_package
+from concord.report.code_facts import IntegerFacts, PortFacts, facts_of
 from concord.transfer import Codes
 from concord.utils.files import replacing, write_text
 
@@ -41,70 +42,30 @@ def check_options(allowed: Sequence[str]) -> None:
         raise ValueError(f"a network on codes must be given without {', '.join(refused)}")
 
 
-def network_at(path: Path, rounding: str | None = None, *, scales: bool = True) -> IntegerNetwork:
-    """The quantised network of a file or a folder, with its scales, or with the factors of an NPU in their place."""
-    from concord.integer.npu.folder import load_codes
+def codes_at(path: Path, codes: CodesOptions) -> IntegerNetwork | None:
+    """The network on codes that a command is about, as it is, of a file or a folder; ``None`` if it is about an NPU.
 
-    if path.is_dir() and rounding is not None:
+    That is so with ``--exact``, and of a folder without a program for an NPU.
+    """
+    if not codes.exact and has_program(path):
+        codes.check()
+        return None
+    if path.is_dir() and codes.rounding is not None:
         raise ValueError(f"--rounding must be given to compile, which has written {path}")
-    if not scales:
-        return load_codes(path).arithmetic
-    return load_network(path) if path.is_dir() else load(path, rounding=rounding)
+    return load_codes(path) if path.is_dir() else load(path, rounding=codes.rounding)
 
 
-def compile_exactly(model: Path | bytes, folder: Path, rounding: str | None, as_json: bool) -> None:
-    """Write the folder of a quantised network: its program, and its tables."""
-    INTEGER_FOLDER.check_place(folder)
-    network = load(model, rounding=rounding)
-    save_network(network, folder)
-    if as_json:
-        write_json({"folder": folder, "network": asdict(facts_of(network))})
-        return
-    echo(network.report())
-    echo(f"{folder}: {PROGRAM}, {TABLES}")
+def software_at(path: Path, codes: CodesOptions) -> IntegerNetwork | None:
+    """The network on codes that derived software computes; ``None`` of other networks.
 
-
-def compile_codes_for(
-    model: Path | bytes, folder: Path, config: NpuConfig, link: str | None, rounding: str | None, as_json: bool
-) -> None:
-    """Writes the folder of a quantised network with a program for an NPU that makes codes of accumulators."""
-    from concord.integer.npu import compile_codes
-    from concord.integer.npu.folder import save_codes
-
-    WITH_NPU.check_place(folder)
-    network = load(model, pairs=False, rounding=rounding)
-    codes = compile_codes(network, config)
-    save_codes(codes, folder)
-    assert codes.compiled is not None
-    if as_json:
-        from concord.host.rates import rates_by_link
-
-        facts = {
-            "folder": folder,
-            "network": asdict(facts_of(network)),
-            "npu": npu_facts(config),
-            "layers": len(codes.compiled.lowered.layers),
-            "instructions": len(codes.image.program),
-            "host": [part.name for part in codes.split.host],
-            "rates": rate_facts(rates_by_link(codes.image, link=link)),
-            "warnings": codes.warnings,
-        }
-        write_json(facts)
-        _warn(codes.warnings)
-        return
-    echo(network.report())
-    counts = f"{len(codes.compiled.lowered.layers)} layers, {len(codes.image.program)} instructions"
-    echo(f"{folder}: {', '.join(WITH_NPU.files)}; {config.name}: {counts}")
-    if codes.split.host:
-        echo(f"the host computes {', '.join(part.name for part in codes.split.host)}")
-    show_rates(codes.image, link)
-    _warn(codes.warnings)
-    echo("scales are factors of 16 bits, so a layer may round some codes to the next one; `concord run` counts them")
-
-
-def _warn(lines: Sequence[str]) -> None:
-    for line in lines:
-        echo(f"warning: {line}", err=True)
+    It has its scales, or the factors of an NPU if it is in a folder with a program for one.
+    """
+    network = codes_at(path, codes)
+    if network is not None or not has_codes(path):
+        return network
+    package = load_package(path)
+    assert isinstance(package, CodesPackage)
+    return package.arithmetic
 
 
 def results_on_codes(network: IntegerNetwork, results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -118,11 +79,15 @@ def results_on_codes(network: IntegerNetwork, results: Mapping[str, Any]) -> dic
     return facts
 
 
-def run_exactly(network: Path, inputs: Path, output: Path, rounding: str | None, as_json: bool) -> None:
-    """Codes of the outputs of a quantised network, a model or a folder, and what they stand for."""
-    loaded = network_at(network, rounding)
-    arrays = inputs_from(inputs, [*loaded.graph.inputs])
-    codes: dict[str, Any] = dict(loaded.run({name: arrays[name] for name in loaded.graph.inputs if name in arrays}))
+def differences(package: CodesPackage, inputs: Mapping[str, Any], results: Mapping[str, Any]) -> dict[str, Any]:
+    """Distances of codes of an NPU from those of the network as it is, by output."""
+    exact = package.network.run(inputs)
+    return {name: np.abs(value.astype(np.int64) - exact[name].astype(np.int64)) for name, value in results.items()}
+
+
+def run_exactly(loaded: IntegerNetwork, inputs: Path, output: Path, as_json: bool) -> None:
+    """Codes of the outputs of a quantised network, and what they stand for."""
+    codes: dict[str, Any] = dict(loaded.run(inputs_of_codes(loaded, inputs)))
     with replacing(output) as file:
         np.savez(file, **codes)
     if as_json:
@@ -133,32 +98,39 @@ def run_exactly(network: Path, inputs: Path, output: Path, rounding: str | None,
         echo(f"{output}: {name} {value.shape} {loaded.scheme(name)}")
 
 
-def inspect_exactly(folder: Path, only: Sequence[str], as_json: bool) -> None:
+def inputs_of_codes(network: IntegerNetwork, file: Path) -> dict[str, Any]:
+    """Inputs of a network in a file, which may have other arrays."""
+    arrays = inputs_from(file, [*network.graph.inputs])
+    return {name: arrays[name] for name in network.graph.inputs if name in arrays}
+
+
+def inspect_exactly(folder: Path, network: IntegerNetwork, only: Sequence[str], as_json: bool) -> None:
     """Operations, ports and tables of a folder."""
     if unknown := sorted(set(only) - set(PARTS)):
         raise ValueError(f"--only must be one of {', '.join(PARTS)} for a network on codes, not {', '.join(unknown)}")
-    facts, parts, console = facts_of(load_network(folder)), only or PARTS, wide_console()
+    facts = facts_of(network)
     if as_json:
         write_json({"image": folder, "network": asdict(facts)})
         return
-    echo(f"{folder}: {facts.name} on codes, {len(facts.operations)} operations, {_bytes(facts)}")
+    show_codes(f"{folder}: ", facts, only or PARTS, wide_console())
+
+
+def show_codes(what: str, facts: IntegerFacts, parts: Sequence[str], console: Console) -> None:
+    """Operations, ports and tables of a network on codes, as far as they are among the parts."""
+    echo(f"{what}{facts.name} on codes, {len(facts.operations)} operations, {_bytes(facts)}")
     for line in facts.wide_sums:
         echo(f"  {line}")
-    if "layers" in parts:
-        console.print(_operations(facts))
-    if "ports" in parts:
-        console.print(_ports(facts))
-    if "memory" in parts:
-        console.print(_tables(facts))
+    for part, table in (("layers", _operations), ("ports", _ports), ("memory", _tables)):
+        if part in parts:
+            console.print(table(facts))
 
 
-def report_exactly(folder: Path, inputs: Path, page: Path, samples: int) -> None:
-    """A page about a folder and the codes of all tensors on samples, and the same as JSON."""
+def report_exactly(network: IntegerNetwork, inputs: Path, page: Path, samples: int) -> None:
+    """A page about a network and the codes of all tensors on samples, and the same as JSON."""
     from concord.report.codes import render
 
-    facts_file, network = check_page(page), load_network(folder)
-    arrays = inputs_from(inputs, [*network.graph.inputs])
-    facts = facts_of(network, {name: arrays[name][:samples] for name in network.graph.inputs if name in arrays})
+    facts_file = check_page(page)
+    facts = facts_of(network, {name: values[:samples] for name, values in inputs_of_codes(network, inputs).items()})
     write_text(page, render(facts))
     write_text(facts_file, facts.to_json())
     echo(f"{page}, {facts_file.name}: {len(facts.operations)} operations, {_bytes(facts)}")

@@ -10,8 +10,8 @@ import click
 from concord.cli.common import BOARD, FOLDER, PRESET, THING, echo, readable
 from concord.cli.options import compile_options
 from concord.host.bitstreams import find_bitstream, write_bitstream
+from concord.networks.folder import load_image
 from concord.spec.boards import DEFAULT_BOARD, board_spec
-from concord.spec.config import NpuConfig
 from concord.spec.presets import preset
 
 
@@ -36,7 +36,7 @@ def flash(
     elif preset_name is not None:
         raise ValueError("--preset must be given without NETWORK, which has a configuration")
     else:
-        config, model = _needed(network)
+        config, model = load_image(network).config, "MODEL"
     board = board or config.board or DEFAULT_BOARD
     name = board_spec(board).link(link).name
     bitstream = find_bitstream(config, board, name, build, network, model)
@@ -46,14 +46,3 @@ def flash(
         file.write_bytes(bitstream.data)
         write_bitstream(file, board, persistent=persistent)
     echo("written; concord run NETWORK --on PORT computes on it")
-
-
-def _needed(network: Path) -> tuple[NpuConfig, str]:
-    """Configuration of a network, and the file that it was compiled from as far as its folder has no copy of that."""
-    from concord.integer.npu.folder import is_codes_folder, load_codes
-    from concord.networks.folder import load_image
-
-    if is_codes_folder(network):
-        codes = load_codes(network)
-        return codes.image.config, codes.network.graph.name
-    return load_image(network).config, "MODEL"

@@ -14,10 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from concord.cli.common import THING, echo, readable, wide_console
-from concord.cli.exact import check_options, inspect_exactly
+from concord.cli.exact import check_options, codes_at, inspect_exactly, show_codes
 from concord.cli.json_output import json_option, npu_facts, port_facts, program_facts, rate_facts, write_json
-from concord.cli.options import compile_options
+from concord.cli.options import CodesOptions, compile_options
 from concord.cli.type_table import type_table
+from concord.compiler.codes.package import CodesPackage
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.expected_error import LayerError, error_percent
 from concord.compiler.memory.dataflow import elements
@@ -26,9 +27,9 @@ from concord.display.terminal import counted, printable
 from concord.graph.passes.dtype_report import TensorTypes, rows
 from concord.host.rates import Rates, rate_table, rates_by_link
 from concord.image import Image
-from concord.integer.folder import is_integer_folder
 from concord.networks.folder import load, recompile
 from concord.program.assembler import disassemble
+from concord.report.code_facts import facts_of
 from concord.spec.memmap import RegionId
 
 #: Parts that are shown, in this order.
@@ -54,11 +55,11 @@ def inspect(image: Path, only: tuple[str, ...], link: str | None, as_json: bool)
     part types, which tensors are narrow and where they are converted, is shown if it is asked for: a compiled network
     is compiled once more for it.
 
-    Of a network that was compiled with --exact: operations, inputs and outputs, and the tables with their sites.
+    Of a network that was compiled with --exact: also operations, inputs and outputs, and the tables with their sites.
     """
-    if is_integer_folder(image):
+    if (network := codes_at(image, CodesOptions(False, None))) is not None:
         check_options(("--only", "--json"))
-        inspect_exactly(image, only, as_json)
+        inspect_exactly(image, network, only, as_json)
         return
     loaded, package = load(image)
     if TYPES in only and package is None:
@@ -115,6 +116,8 @@ def _show(
         console.print(_memories(loaded))
         if "map" in loaded.metadata:
             console.print(_map(loaded))
+    if isinstance(package, CodesPackage):
+        show_codes("", facts_of(package.network), parts, console)
     if "program" in parts:
         _print_program(loaded)
     if TYPES in parts:
@@ -137,6 +140,8 @@ def _facts(
         expected = package.expected_error
         known["expected_error"] = None if expected is None else expected.to_dict()
         known["input_records"] = {name: record.text for name, record in package.input_records.items()}
+    if isinstance(package, CodesPackage):
+        known["network"] = asdict(facts_of(package.network))
     if "layers" in parts:
         known["layers"] = loaded.metadata.get("layers", [])
     if "ports" in parts:

@@ -8,20 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from concord.cli.common import EXISTING
-from concord.spec.compile_options import DEFAULTS, OPTIONS, OptionHelp
+from concord.spec.compile_options import DEFAULTS, OPTIONS, CompileOptions, OptionHelp
 from concord.spec.name_choice import NameChoice
-from concord.spec.rounding_rules import ROUNDINGS
 
 C = TypeVar("C", bound=Callable[..., Any])
-
-
-rounding_option = click.option(
-    "--rounding",
-    type=click.Choice([name for names in ROUNDINGS.values() for name in names]),
-    help="With --exact: round results as ONNX Runtime does with its optimisations (the default for ONNX), as ONNX does "
-    "operator by operator, as TensorFlow Lite's reference kernels do (the default for its files), or as its default "
-    "kernels do, which round products in single precision. A folder has a rule of its own.",
-)
 
 
 class CodesOptions(NamedTuple):
@@ -30,11 +20,9 @@ class CodesOptions(NamedTuple):
     exact: bool
     rounding: str | None
 
-
-def check_exact(rounding: str | None) -> None:
-    """``ValueError`` if there is a rule of rounding without a network on codes."""
-    if rounding is not None:
-        raise ValueError("--rounding must be given with --exact: it is a rule for networks on codes")
+    def check(self) -> None:
+        """``ValueError`` if there is a rule of rounding without a network on codes."""
+        CompileOptions(rounding=self.rounding).check_codes()
 
 
 def compile_options(*names: str, **parameters: str) -> Callable[[C], C]:

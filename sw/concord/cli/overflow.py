@@ -122,7 +122,7 @@ def overflow(
     from concord.frontend.load import one_file
     from concord.frontend.selection import Selection
     from concord.graph.states import with_states
-    from concord.networks.folder import NETWORK_FOLDER, load_package
+    from concord.networks.folder import NETWORK_FOLDER, has_codes, load_package
     from concord.networks.samples import samples_of
     from concord.overflow import analyse_integers, analyse_machine
     from concord.overflow.kinds import kind_of, settings_of
@@ -139,6 +139,8 @@ def overflow(
         raise ValueError("--shape, --inputs, --outputs and --fix must be given with an ONNX file, not a folder")
     if view == "machine" and not model.is_dir():
         raise ValueError(f"MODEL must be a compiled network for --view machine, not {model}: concord compile makes one")
+    if model.is_dir() and has_codes(model):
+        raise ValueError(f"MODEL must be in block floating point, not on codes as {model}: compile names its wide sums")
     files = [] if output is None else [output.with_suffix(suffix) for suffix in (".html", ".json", ".png")]
     for file in files:
         check_place(file)

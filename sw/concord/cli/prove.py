@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -21,10 +21,13 @@ from concord.cli.common import (
     readable,
     wide_console,
 )
-from concord.cli.options import CodesOptions, check_exact, rounding_option
+from concord.cli.options import CodesOptions, compile_options
 from concord.display.tables import text_table
 from concord.prove.facts import Proof
 from concord.utils.files import write_text
+
+if TYPE_CHECKING:
+    from concord.integer import IntegerNetwork
 
 #: Exit status if anything differs.
 STATUS = 1
@@ -75,7 +78,7 @@ class ProofSamples(NamedTuple):
     help="NET is the ONNX or TensorFlow Lite file of a quantised network, or its folder; C of it is compared with the "
     "network on codes.",
 )
-@rounding_option
+@compile_options("rounding")
 @readable
 @gathered(batch=ProofSamples, codes=CodesOptions)
 def prove(
@@ -91,15 +94,13 @@ def prove(
     With --with c --exact, C of a quantised network is compared with its codes; without --exact, of a folder with codes
     on an NPU, with those that the NPU makes. Exit status 1 if anything differs.
     """
-    from concord.integer.npu.folder import is_codes_folder
+    from concord.cli.exact import software_at
 
-    if codes.exact or is_codes_folder(net):
+    if (network := software_at(net, codes)) is not None:
         if only != "c" or output is not None:
-            what = "--exact" if codes.exact else "a network on codes"
-            raise ValueError(f"{what} must be given with --with c, and without --output")
-        _prove_exactly(net, batch, codes)
+            raise ValueError("a network on codes must be given with --with c, and without --output")
+        _prove_exactly(network, batch)
         return
-    check_exact(codes.rounding)
     from concord.prove import IMPLEMENTATIONS
     from concord.prove import prove as compare
     from concord.prove.page import render
@@ -128,12 +129,10 @@ def prove(
         raise click.exceptions.Exit(STATUS)
 
 
-def _prove_exactly(net: Path, batch: ProofSamples, codes: CodesOptions) -> None:
-    """Compare C of a quantised network with the network on codes, with its scales or with the factors of an NPU."""
-    from concord.cli.exact import network_at
+def _prove_exactly(network: IntegerNetwork, batch: ProofSamples) -> None:
+    """Compare C of a quantised network with the network on codes."""
     from concord.prove.exact import prove_exact
 
-    network = network_at(net, codes.rounding, scales=codes.exact)
     arrays = None if batch.inputs is None else inputs_from(batch.inputs, [*network.graph.inputs])
     proof = prove_exact(network, arrays, samples=batch.samples, seed=batch.seed)
     for name, count in proof.different.items():

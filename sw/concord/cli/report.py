@@ -19,8 +19,7 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
-from concord.cli.options import compile_options
-from concord.integer.folder import is_integer_folder
+from concord.cli.options import CodesOptions, compile_options
 from concord.utils.files import write_text
 
 
@@ -44,21 +43,23 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, link: str 
     """Write a report about every layer of a compiled NETWORK: formats, errors, saturation, cycles, memory.
 
     The report is one HTML page that needs no other file, and the same facts as JSON. Of a network that was compiled
-    with --exact it is about operations, tables with their sites, and the codes that the samples have.
+    with --exact it is also about operations, tables with their sites, and the codes that the samples have.
     """
     page = output or network / "report.html"
-    if is_integer_folder(network):
-        from concord.cli.exact import check_options, report_exactly
+    from concord.cli.exact import check_options, codes_at, report_exactly
 
+    if (on_codes := codes_at(network, CodesOptions(False, None))) is not None:
         check_options(("--input", "--output", "--samples"))
-        report_exactly(network, inputs, page, samples)
+        report_exactly(on_codes, inputs, page, samples)
         return
     from concord.cli.type_table import type_table
+    from concord.compiler.codes.package import CodesPackage
     from concord.display.terminal import counted
     from concord.host import connect
     from concord.networks.folder import recompile
     from concord.networks.samples import inputs_of
     from concord.report import analyse, render
+    from concord.report.code_facts import facts_of
 
     facts = check_page(page)
     compiled = recompile(network)
@@ -70,6 +71,8 @@ def report(network: Path, inputs: Path, output: Path | None, on: str, link: str 
         with connect(on, compiled.image.config) if on == "rtl" else nullcontext() as device:
             analysis = analyse(compiled, arrays, device, link)
     analysis = replace(analysis, name=network.resolve().name)
+    if isinstance(compiled.package, CodesPackage):
+        analysis = replace(analysis, codes=facts_of(compiled.package.network, arrays))
     write_text(page, render(analysis))
     write_text(facts, analysis.to_json())
     for line in analysis.input_flags:

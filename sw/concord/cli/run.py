@@ -24,17 +24,16 @@ from concord.cli.common import (
     samples_input,
     wide_console,
 )
-from concord.cli.exact import check_options, results_on_codes, run_exactly
+from concord.cli.exact import check_options, codes_at, differences, inputs_of_codes, results_on_codes, run_exactly
 from concord.cli.json_output import array_facts, comparison_facts, flag_facts, json_option, write_json
-from concord.cli.options import CodesOptions, check_exact, compile_options, rounding_option
+from concord.cli.options import CodesOptions, compile_options
 from concord.cli.workers import SharingOptions, several, workers_options
+from concord.compiler.codes.package import CodesPackage
 from concord.host import Device, LinkedDevice
 from concord.host.measured import LinkComparison, compared_run
 from concord.host.progress import run_batch, sample_bar
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
-from concord.integer.folder import is_integer_folder
-from concord.integer.npu.folder import is_codes_folder, load_codes
 from concord.networks.folder import load
 from concord.program.flags import FlagDiagnostic, diagnose_flags, flag_table, not_finite
 from concord.spec.boards import links_of
@@ -63,7 +62,7 @@ class RunPlace(NamedTuple):
 @click.option(
     "--exact", is_flag=True, help="Run a quantised network, of ONNX or TensorFlow Lite, as it is: on its codes alone."
 )
-@rounding_option
+@compile_options("rounding")
 @json_option
 @workers_options
 @readable
@@ -92,20 +91,16 @@ def run(
     and without an NPU if --exact is given.
     """
     check_npz(output)
-    if is_codes_folder(network) and not codes.exact:
-        check_options(("--input", "--output", "--on", "--link", "--json"))
-        check_link(*place)
-        _run_codes(network, inputs, output, place, as_json)
-        return
-    if codes.exact or is_integer_folder(network):
+    if (on_codes := codes_at(network, codes)) is not None:
         check_options(("--exact", "--input", "--output", "--rounding", "--json"))
-        run_exactly(network, inputs, output, codes.rounding, as_json)
+        run_exactly(on_codes, inputs, output, as_json)
         return
-    check_exact(codes.rounding)
     loaded, package = load(network)
-    by_input = inputs_from(
-        inputs, [port.name for port in loaded.inputs] if package is None else [*package.input_shapes]
-    )
+    if isinstance(package, CodesPackage):
+        by_input = inputs_of_codes(package.network, inputs)
+    else:
+        names = [port.name for port in loaded.inputs] if package is None else [*package.input_shapes]
+        by_input = inputs_from(inputs, names)
     ports = by_input if package is None else package.pack(by_input)
     batch = check_batch(loaded.inputs, ports)[0]
     records = [] if package is None else package.input_flags(by_input)
@@ -132,11 +127,27 @@ def run(
     arrays: dict[str, Any] = results if package is None else package.typed(results)
     with replacing(output) as file:
         np.savez(file, **arrays)
+    apart = differences(package, by_input, arrays) if isinstance(package, CodesPackage) else {}
     if as_json:
-        write_json(_facts(output, records, array_facts(arrays), comparison))
+        known = results_on_codes(package.network, arrays) if isinstance(package, CodesPackage) else array_facts(arrays)
+        for name, steps in apart.items():
+            known[name] |= {"different": np.count_nonzero(steps), "most": steps.max(initial=0)}
+        write_json(_facts(output, records, known, comparison))
         return
-    echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in arrays.items())}")
+    if isinstance(package, CodesPackage):
+        _show_codes(output, package, arrays, apart)
+    else:
+        echo(f"{output}: {', '.join(f'{name} {value.shape}' for name, value in arrays.items())}")
     _show_flags(records)
+
+
+def _show_codes(output: Path, package: CodesPackage, codes: Mapping[str, Any], apart: Mapping[str, Any]) -> None:
+    """Codes of an NPU, and how many are others than those of the network as it is."""
+    for name, value in codes.items():
+        steps = apart[name]
+        differ = f"{np.count_nonzero(steps)} of {steps.size} codes are others than with the scales of the network"
+        most = f", by at most {steps.max()}" if steps.any() else ""
+        echo(f"{output}: {name} {value.shape} {package.network.scheme(name)}; {differ}{most}")
 
 
 def _facts(
@@ -159,37 +170,6 @@ def _show_flags(records: list[FlagDiagnostic]) -> None:
         wide_console().print(flag_table(records))
     else:
         echo("no flags were raised")
-
-
-def _run_codes(folder: Path, inputs: Path, output: Path, place: RunPlace, as_json: bool) -> None:
-    """Codes of the outputs of a network on an NPU, and how many are others than those of the network as it is."""
-    codes = load_codes(folder)
-    arrays = inputs_from(inputs, [*codes.network.graph.inputs])
-    batch = {name: arrays[name] for name in codes.network.graph.inputs if name in arrays}
-    with connected(place.on, codes.image.config, place.link, folder, codes.network.graph.name) as device:
-        device.load(codes.image)
-        ports = codes.pack(batch)
-        computed, comparison = _run(device, ports, codes.arrangement.batch)
-        results = codes.finish(batch, computed)
-        records = diagnose_flags(codes.image, device.flags())
-    saved: dict[str, Any] = dict(results)
-    with replacing(output) as file:
-        np.savez(file, **saved)
-    exact = codes.network.run(batch)
-    apart = {name: np.abs(value.astype(np.int64) - exact[name].astype(np.int64)) for name, value in results.items()}
-    if as_json:
-        facts = results_on_codes(codes.network, results)
-        for name, steps in apart.items():
-            facts[name] |= {"different": np.count_nonzero(steps), "most": steps.max(initial=0)}
-        write_json(_facts(output, records, facts, comparison))
-        return
-    _show_line(device, comparison)
-    for name, value in results.items():
-        steps = apart[name]
-        differ = f"{np.count_nonzero(steps)} of {steps.size} codes are others than with the scales of the network"
-        most = f", by at most {steps.max()}" if steps.any() else ""
-        echo(f"{output}: {name} {value.shape} {codes.network.scheme(name)}; {differ}{most}")
-    _show_flags(records)
 
 
 def _run(device: Device, batch: Mapping[str, Any], samples: int) -> tuple[dict[str, Any], LinkComparison | None]:

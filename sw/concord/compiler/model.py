@@ -70,6 +70,8 @@ class Compiled:
         What compares inputs that the NPU has rounded, a line each.
     strategies : tuple of Considered
         The ways to compile it, in the order in which they were tried, with what has become of each.
+    definition : Graph or None
+        Of a network on codes the graph whose results in double precision are the numbers of the NPU.
     """
 
     graph: Graph
@@ -87,6 +89,7 @@ class Compiled:
     flag_diagnostics: tuple[FlagDiagnostic, ...] = ()
     strategies: tuple[Considered, ...] = ()
     comparisons: tuple[str, ...] = ()
+    definition: Graph | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -95,7 +98,7 @@ class Compiled:
         codes = [choice.text for choice in self.inexact] if measured is None else measured.warnings
         texts = (entry.text for group in (self.assumptions, self.flag_diagnostics) for entry in group)
         expected = [] if self.package.expected_error is None else self.package.expected_error.warnings
-        return [*codes, *self.comparisons, *texts, *self.package.unseen, *self.package.jumps, *expected]
+        return [*codes, *self.comparisons, *texts, *self.package.doubts, *expected]
 
     @property
     def streamed_residuals(self) -> tuple[str, ...]:

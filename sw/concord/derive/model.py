@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from concord.compiler.codes.package import CodesPackage
 from concord.compiler.emission.package import Package
 from concord.compiler.ir.layout import BORDER
 from concord.derive import ir
@@ -86,6 +87,8 @@ def observe(what: Package | Image) -> ObservedModel:
 
 
 def _of_package(package: Package, flags: bool = False) -> _Derivation:
+    if isinstance(package, CodesPackage):
+        raise ValueError("package must be in block floating point; of one on codes, derive its arithmetic")
     kept = {state.result for state in package.image.states}  # outputs of the type of the inputs that they become
     package = package.carried  # a model has no memory: states are inputs and outputs
     for part in (package.front, package.host_graph):

@@ -61,9 +61,11 @@ def _exported_tflite(data: bytes, name: str) -> bytes:
 
 
 def source_of(model: bytes) -> str:
-    """Origin of an ONNX model in words: from which framework and how it was exported, or who wrote the file."""
+    """Origin of a model in words: from which framework and how it was exported, or who wrote the file."""
     import onnx
 
+    if foreign.is_tflite(model):
+        return "TensorFlow Lite"
     proto = onnx.load_model_from_string(model)
     for item in proto.metadata_props:
         if item.key == SOURCE:

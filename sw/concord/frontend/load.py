@@ -165,7 +165,7 @@ def captured(node: Any) -> list[str]:
 
 
 def one_file(model: Path) -> bytes:
-    """The contents of a model with all of its tensors, those in files beside it, too.
+    """The contents of a model, or contents with all of its tensors where some are in files beside it.
 
     Raises
     ------
@@ -176,7 +176,8 @@ def one_file(model: Path) -> bytes:
     from google.protobuf.message import DecodeError
 
     try:
-        return bytes(_read(model).SerializeToString())
+        proto, data = _read(model), model.read_bytes()
+        return data if onnx.load_model_from_string(data) == proto else bytes(proto.SerializeToString())
     except (DecodeError, UnicodeDecodeError, onnx.checker.ValidationError) as error:
         raise _invalid(model, error) from error
 

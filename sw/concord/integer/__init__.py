@@ -20,8 +20,6 @@ records, folder
     Networks in files: a program, and its tables beside it.
 """
 
-from concord.integer.folder import load_network as load_network
-from concord.integer.folder import save_network as save_network
 from concord.integer.importer import UnquantisedModel as UnquantisedModel
 from concord.integer.network import IntegerNetwork as IntegerNetwork
 from concord.integer.network import load as load

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from concord.compiler.codes.package import CodesPackage
 from concord.compiler.model import Compiled
 from concord.graph.cost import macs
 from concord.graph.host_operations import Action
@@ -39,6 +40,8 @@ def host_work(part: Graph) -> int:
 def host_lines(compiled: Compiled) -> Iterator[str]:
     """A line for what the host computes in front of the NPU, one for what it computes after, and one for its share."""
     package, multiplied = compiled.package, macs(compiled.npu)
+    if isinstance(package, CodesPackage) and package.split.host:
+        yield f"the host computes {', '.join(package.host_operations)}"
     for where, part in (("in front of", package.front), ("behind", package.host_graph)):
         if part is None:
             continue

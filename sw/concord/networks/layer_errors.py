@@ -74,7 +74,7 @@ def own_errors(compiled: Compiled, inputs: Inputs, results: Sequence[Sequence[Re
 
     for name in graph.inputs:
         take(name, values[name])
-    for node in compiled.lowered.graph.nodes:
+    for node in (compiled.definition or compiled.lowered.graph).nodes:
         with np.errstate(all="ignore"):
             outputs = operator_of(node).evaluate(node, [values[name] if name else None for name in node.inputs])
         for name, value in zip(node.outputs, outputs, strict=True):
@@ -136,7 +136,7 @@ def reference(compiled: Compiled, inputs: Inputs) -> dict[str, FloatArray]:
     ValueError
         If inputs are missing, unknown or of another shape.
     """
-    values = execute.run(compiled.graph, inputs, keep="all")
+    values = execute.run(compiled.definition or compiled.graph, inputs, keep="all")
     return values | compiled.package.arrangement.prepared_inputs(inputs)
 
 

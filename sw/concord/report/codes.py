@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concord.display import pages
 from concord.display.pages import Figure, number
-from concord.integer.facts import IntegerFacts
+from concord.report.code_facts import IntegerFacts
 
 
 def render(facts: IntegerFacts) -> str:

@@ -12,6 +12,7 @@ from concord.compiler.ir.quantized import Inexact
 from concord.graph.passes.dtype_report import TensorTypes
 from concord.host.rates import Rates
 from concord.networks.layer_errors import Error, largest_error
+from concord.report.code_facts import IntegerFacts
 from concord.report.json_types import typed
 from concord.report.layer_facts import LayerFacts, Work
 
@@ -101,6 +102,8 @@ class NetworkFacts:
         Inputs that are unlike what the network was compiled for, a line each.
     expected_error : str
         What was measured when it was compiled, in a line; empty if nothing was.
+    codes : IntegerFacts or None
+        Of a network on codes its operations and tables, and the codes that the samples have.
     """
 
     name: str
@@ -129,6 +132,7 @@ class NetworkFacts:
     input_flags: tuple[str, ...] = ()
     host_lines: tuple[str, ...] = ()
     expected_error: str = ""
+    codes: IntegerFacts | None = None
 
     @property
     def work(self) -> Work:

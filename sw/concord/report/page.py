@@ -41,6 +41,7 @@ def render(analysis: NetworkFacts) -> str:
         title=f"{analysis.name} on {analysis.npu}",
         figures=_figures(analysis),
         analysis=analysis,
+        facts=analysis.codes,
         rates=[(name, *texts) for name, texts in rate_table((analysis.rates, *analysis.other_links)).items()],
         memories=[(memory, _filled(memory)) for memory in analysis.memories],
         rows=[_row(analysis, layer) for layer in analysis.layers],

@@ -19,6 +19,7 @@ from concord.spec.formats import ACT_MANT_MAX, MANT_MIN
 from concord.spec.links import LINKS
 from concord.spec.partition import PARTITIONS
 from concord.spec.presets import PRESETS, REMOVED
+from concord.spec.rounding_rules import ROUNDINGS
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,12 @@ class CompileOptions:
         say if its board, or ``board``, has too little for it.
     link : str, optional
         What carries bytes between host and board, such as ``"uart"``; by default the board's first one.
+    exact : bool
+        Compile a quantised network as it is, on its codes: results are codes, too. It needs an NPU that computes on
+        codes, which ``preset`` or ``config`` names.
+    rounding : str, optional
+        Rule by which codes are rounded: for ONNX ``"onnxruntime"``, the default, or ``"onnx"``; for TensorFlow Lite
+        ``"tflite"``, the default, or ``"tflite-single"``.
     calibrate : mapping of str to array, array, tuple of arrays, or iterable of batches, optional
         Samples by input, ``[samples, *shape]``; the array alone if there is one input; or one array for each input, in
         their order. Of a loader the first 256 samples are taken: its batches are one of these, or ``(inputs, labels)``,
@@ -230,6 +237,27 @@ class CompileOptions:
             "link.md",
             choices=LINKS,
             guess=True,
+        ),
+    )
+    exact: bool = field(
+        default=False,
+        metadata=_known(
+            "--exact",
+            "Compile a quantised network as it is, on its codes alone: a program in integers, and the tables of its "
+            "functions in a file beside it; with --preset or --config also a program for an NPU that computes on "
+            "codes. Beside these, only the rule of rounding, the link and the part of the model can be chosen.",
+            "integer.md",
+        ),
+    )
+    rounding: str | None = field(
+        default=None,
+        metadata=_known(
+            "--rounding",
+            "With --exact: round results as ONNX Runtime does with its optimisations (the default for ONNX), as ONNX "
+            "does operator by operator, as TensorFlow Lite's reference kernels do (the default for its files), or as "
+            "its default kernels do, which round products in single precision. A folder has a rule of its own.",
+            "integer.md#what-a-code-is",
+            choices=tuple(name for names in ROUNDINGS.values() for name in names),
         ),
     )
     calibrate: Any = field(
@@ -409,7 +437,8 @@ class CompileOptions:
 
     def __post_init__(self) -> None:
         for name, option in OPTIONS.items():
-            option.check(name, getattr(self, name))
+            if (value := getattr(self, name)) is not DEFAULTS[name]:
+                option.check(name, value)
         assert self.widths is not None
         self.accumulator_bits()
 
@@ -462,6 +491,28 @@ class CompileOptions:
         if self.quick and (not samples or self.widths.auto):
             raise ValueError("--quick must be given with --calibrate, and without --mantissa auto, which is a search")
 
+    @property
+    def names_npu(self) -> bool:
+        """True if one configuration is named, by a preset or a file."""
+        return (self.preset, self.config) != (None, None)
+
+    def check_codes(self) -> None:
+        """Refuse options that a network on codes has nothing for, and a rule of rounding without one."""
+        if not self.exact:
+            if self.rounding is not None:
+                raise ValueError("--rounding must be given with --exact: it is a rule for networks on codes")
+            return
+        others = (name for name in OPTIONS if name not in _OF_CODES and not self._is_default(name))
+        if refused := sorted(OPTIONS[name].spelling or name for name in others):
+            raise ValueError(f"a network on codes must be given without {', '.join(refused)}")
+        if not self.names_npu and (self.board, self.link) != (None, None):
+            raise ValueError("--exact must be given with --preset or --config for a --board and a --link")
+
+    def _is_default(self, name: str) -> bool:
+        value, default = getattr(self, name), DEFAULTS[name]
+        plain = value is None or isinstance(value, int | str | Sequence | Mapping)
+        return plain and (value or None) == (default or None)
+
     def accumulator_bits(self) -> int | None:
         """Bits of the accumulator, 0 if they are to be chosen; ``None`` if no sum can leave it."""
         value = self.accumulator
@@ -476,6 +527,8 @@ class CompileOptions:
         return int(value)
 
 
+#: Options that a network on codes has.
+_OF_CODES = frozenset(("board", "preset", "config", "link", "exact", "rounding", "shape", "inputs", "outputs", "fix"))
 #: Facts about every option by its name, in the order of the command line.
 OPTIONS: dict[str, OptionHelp] = {item.name: item.metadata["option"] for item in fields(CompileOptions)}
 #: Default of every option by its name.

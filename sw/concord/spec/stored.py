@@ -10,8 +10,15 @@ from concord.spec.config import NpuConfig
 from concord.spec.config_file import other_parameters
 from concord.spec.presets import PRESETS, REMOVED
 
-#: The image in the folder of a network, the model of a compiled one, and the operations of one on codes.
-IMAGE, MODEL, PROGRAM = "npu.image", "model.onnx", "net.program"
+#: The image in the folder of a network, and the model that it was compiled from, one of ONNX or of TensorFlow Lite.
+IMAGE, MODEL, TFLITE = "npu.image", "model.onnx", "model.tflite"
+#: Operations and tables of a network on codes.
+PROGRAM, TABLES = "net.program", "net.tables"
+
+
+def model_in(folder: Path) -> Path | None:
+    """The model in the folder of a network; ``None`` if it has none, as those of networks on codes had before."""
+    return next((folder / name for name in (MODEL, TFLITE) if (folder / name).exists()), None)
 
 
 def outdated(config: NpuConfig) -> str:
@@ -46,8 +53,9 @@ def compile_again(place: Path, name: str, board: str, model: str = "MODEL") -> s
     exact = (folder / PROGRAM).exists()
     base = preset_of(name)
     preset = base if base in PRESETS else REMOVED.get(base)
-    known = exact or (folder / MODEL).exists()
-    words = ["concord", "compile", quote(str(folder / MODEL if known and not exact else model))]
+    stored = model_in(folder)
+    known = exact or stored is not None
+    words = ["concord", "compile", quote(model if stored is None else str(stored))]
     if exact:
         words.append("--exact")
     if preset is not None and (exact or not board):

@@ -29,6 +29,14 @@ _TRIES = 20
 
 
 @dataclass(frozen=True)
+class FolderForm:
+    """Files that belong together in a folder, and the name of these in its manifest."""
+
+    name: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class FolderKind:
     """Kind of a folder: its name and the files that belong together.
 
@@ -44,6 +52,8 @@ class FolderKind:
         What to do about one that cannot be used.
     error : type
         Raised for folders that cannot be used.
+    others : tuple of FolderForm
+        Other files that a folder of the kind may have instead, such as those of before.
     """
 
     name: str
@@ -52,6 +62,22 @@ class FolderKind:
     beside: tuple[str, ...]
     remedy: str
     error: type[ValueError]
+    others: tuple[FolderForm, ...] = ()
+
+    @property
+    def forms(self) -> tuple[FolderForm, ...]:
+        """All forms of a folder, the usual one first."""
+        return FolderForm(self.name, self.files), *self.others
+
+    def form_of(self, folder: Path, manifest: bytes | None = None) -> FolderForm:
+        """Form of a folder: that of its manifest or, if this names none, the one of which it has the most files."""
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
+            contents = json.loads(manifest or b"")
+            named = contents["format"], set(contents["files"])
+            for form in self.forms:
+                if (f"concord {form.name}", set(form.files)) == named:
+                    return form
+        return max(self.forms, key=lambda form: _share(folder, form))
 
     def check_place(self, folder: str | Path) -> None:
         """Raise the error of the kind unless a folder can be written there: nothing that is another's is replaced."""
@@ -62,13 +88,13 @@ class FolderKind:
             raise self.error(f"{folder} must be a folder, or not there, to write {self.phrase}")
         names = sorted(os.listdir(folder))
         foreign = [name for name in names if not self._is_own(name)]
-        whole = not names or MANIFEST in names or set(self.files) <= set(names)
+        whole = not names or MANIFEST in names or any(set(form.files) <= set(names) for form in self.forms)
         if foreign or not whole:
             there = foreign[0] if foreign else names[0]
             raise self.error(f"{folder} must be {self.phrase} or empty to be replaced, but {there} is there")
 
     def _is_own(self, name: str) -> bool:
-        parts = (*self.files, *self.beside)
+        parts = (*(file for form in self.forms for file in form.files), *self.beside)
         left = name.endswith(".part") and any(name.startswith(f".{part}.") for part in parts)
         return name in (MANIFEST, *parts) or left
 
@@ -101,17 +127,12 @@ class FolderKind:
 
     def seal(self, folder: Path) -> None:
         """Write the manifest of a folder, and wait until everything is on the disk."""
-        hashes = {name: _hash((folder / name).read_bytes()) for name in self.files}
+        form = self.form_of(folder)
+        hashes = {name: _hash((folder / name).read_bytes()) for name in form.files}
         with (folder / MANIFEST).open("wb") as file:
-            file.write(self._manifest(hashes))
+            file.write(_manifest(form, hashes))
             sync(file)
         sync_folder(folder)
-
-    def _manifest(self, hashes: Mapping[str, str]) -> bytes:
-        """The text that binds files with these hashes; there is no other one for them."""
-        contents = {"format": f"concord {self.name}", "version": _VERSION, "files": dict(sorted(hashes.items()))}
-        contents["sha256"] = _hash(json.dumps(contents).encode())
-        return (json.dumps(contents, indent=1) + "\n").encode()
 
     def _take_place(self, part: Path, target: Path) -> None:
         """Let ``part`` be ``target``; what was there is to be removed as ``part`` then."""
@@ -164,16 +185,17 @@ class FolderKind:
         raise self.error(f"{folder} must be left alone while it is read; try again")
 
     def _read(self, folder: Path) -> dict[str, bytes]:
-        names = (MANIFEST, *self.files)
+        form = self.form_of(folder, self._contents(folder / MANIFEST))
+        names = (MANIFEST, *form.files)
         files = {name: data for name in names if (data := self._contents(folder / name)) is not None}
-        missing = [name for name in (*self.files, MANIFEST) if name not in files]
+        missing = [name for name in (*form.files, MANIFEST) if name not in files]
         if missing:
             raise self.error(f"{folder} must be {self.phrase}: {', '.join(missing)} is missing; {self.remedy}")
         manifest = files.pop(MANIFEST)
         try:
             contents = json.loads(manifest)
             kind, version, hashes = contents["format"], contents["version"], contents["files"]
-            whole = kind == f"concord {self.name}" and manifest == self._manifest(hashes) and set(hashes) == set(files)
+            whole = kind == f"concord {form.name}" and manifest == _manifest(form, hashes) and set(hashes) == set(files)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             version, whole = _VERSION, False
         if version != _VERSION:
@@ -192,6 +214,19 @@ class FolderKind:
             return None
         except OSError as error:
             raise self.error(f"{path} cannot be read: {error.strerror}; {self.remedy}") from error
+
+
+def _manifest(form: FolderForm, hashes: Mapping[str, str]) -> bytes:
+    """The text that binds files with these hashes; there is no other one for them."""
+    contents = {"format": f"concord {form.name}", "version": _VERSION, "files": dict(sorted(hashes.items()))}
+    contents["sha256"] = _hash(json.dumps(contents).encode())
+    return (json.dumps(contents, indent=1) + "\n").encode()
+
+
+def _share(folder: Path, form: FolderForm) -> tuple[float, int]:
+    """Share of the files of a form that are in a folder, and their number."""
+    there = sum((folder / name).exists() for name in form.files)
+    return there / len(form.files), there
 
 
 def exchange(first: Path, second: Path) -> bool:

@@ -15,7 +15,7 @@ from concord.spec.compile_options import DEFAULTS, OPTIONS, CompileOptions
 from support.commands import run, two_products
 
 #: Options of ``concord compile`` that are about the command.
-OWN = {"--output", "--exact", "--rounding", "--json", "--verbose", "--dump", "--check"}
+OWN = {"--output", "--json", "--verbose", "--dump", "--check"}
 #: Options that several commands share.
 SHARED = ("link", "workers", "cluster", *SELECTED)
 

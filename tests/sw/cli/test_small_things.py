@@ -7,7 +7,6 @@ from concord.api.options import budget_of, input_ranges
 from concord.cli.common import NumberRange
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.examples import softmax
-from concord.integer.folder import PROGRAM
 from concord.spec.presets import TINY
 from support.commands import run
 from support.compiled_nets import perceptron
@@ -59,12 +58,3 @@ def test_a_single_layer_in_row_tiles():
     tiles = ({}, {})
     assert RowTiling(1, 1, None, (), (), tiles).text == "first layer in 2 row tiles of a row of the input"
     assert RowTiling(2, 3, None, (), (), tiles).text == "first 2 layers in 2 row tiles of 3 rows of the input"
-
-
-def test_a_folder_on_codes_is_derived_with_exact(tmp_path):
-    folder = tmp_path / "codes"
-    folder.mkdir()
-    (folder / PROGRAM).write_text("")
-    code, text = run("derive", folder, "-o", tmp_path / "net.py")
-    assert code == 1
-    assert f"{folder} is a quantised network that `compile --exact` has written: derive it with --exact" in text

@@ -56,7 +56,8 @@ def compiled(folder):
 def test_a_compiled_network_runs_without_the_model(folder):
     net, output = compiled(folder)
     assert "tables: 1 sites, 1 tables, 256 bytes" in output and output.endswith("net: net.program, net.tables\n")
-    assert sorted(path.name for path in net.iterdir()) == ["manifest.json", "net.program", "net.tables"]
+    assert sorted(path.name for path in net.iterdir()) == ["manifest.json", "model.onnx", "net.program", "net.tables"]
+    assert (net / "model.onnx").read_bytes() == (folder / "net.onnx").read_bytes()
     (folder / "net.onnx").unlink()
     for words in ([], ["--exact"]):
         code, output = run("run", net, "-i", folder / "x.npz", "-o", folder / "y.npz", *words)
@@ -79,13 +80,6 @@ def test_what_is_of_an_npu_is_not_compiled_exactly(folder, words, monkeypatch):
     code, output = run("compile", "net.onnx", "--exact", *words)
     assert code == 1 and f"a network on codes must be given without {words[0]}" in output
     assert not (folder / "net").exists()
-
-
-def test_a_folder_of_another_kind_is_not_replaced(folder):
-    (folder / "net").mkdir()
-    (folder / "net" / "npu.image").write_bytes(b"")
-    code, output = run("compile", folder / "net.onnx", "--exact")
-    assert code == 1 and "must be a network on codes or empty to be replaced, but npu.image is there" in output
 
 
 def test_what_is_in_a_compiled_network(folder):

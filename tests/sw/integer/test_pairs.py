@@ -9,6 +9,7 @@ from concord.integer.importer import import_integer_graph
 from concord.integer.operations import CodePairTable, CodeSum
 from concord.integer.pairs import pair_table, with_pair_tables
 from concord.transfer import CodeRange, Codes
+from support.integer_nets import stored
 from support.onnx_models import info, model, node, onnxruntime_results
 
 KINDS = {2: "UINT2", 4: "UINT4", 8: "UINT8"}
@@ -142,8 +143,7 @@ def test_equal_tables_of_pairs_are_stored_once(tmp_path):
     loaded, x = integer.load(proto, ["y", "m"]), samples((4, 4))
     report = loaded.tables.report()
     assert (report.sites, report.tables, report.nbytes, report.unshared) == (2, 1, 256, 512)
-    integer.save_network(loaded, tmp_path / "net")
-    again = integer.load_network(tmp_path / "net")
+    again = stored(loaded, tmp_path / "net")
     assert again.report() == loaded.report()
     assert all(np.array_equal(codes, again.run(x)[name]) for name, codes in loaded.run(x).items())
 

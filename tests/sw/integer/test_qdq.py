@@ -10,6 +10,7 @@ from concord import integer
 from concord.integer.operations import CodeMovement, CodeTable
 from concord.integer.weighted_sums import IntegerMatMul
 from support.fuzz import qdq
+from support.integer_nets import stored
 from support.onnx_models import ints, model, node
 
 #: Types of codes with zero points.
@@ -461,9 +462,7 @@ def test_folders(tmp_path):
     fourth.graph.node.insert(2, node("DequantizeLinear", ["codes", "xs", "xz"], ["o0"]))
     for k, proto in enumerate((first, second, third, fourth)):
         network, given = integer.load(proto), inputs if k == 0 else {"x": x}
-        (tmp_path / str(k)).mkdir()
-        integer.save_network(network, tmp_path / str(k))
-        (want,), (got,) = (part.run(given).values() for part in (network, integer.load_network(tmp_path / str(k))))
+        (want,), (got,) = (part.run(given).values() for part in (network, stored(network, tmp_path / str(k))))
         assert np.array_equal(want, got)
 
 

@@ -16,6 +16,7 @@ from concord.integer.wide import WIDE, CodesOfNumbers, WideDifference, WideProdu
 from concord.prove.exact import prove_exact
 from support.derived_backends import needs_c
 from support.exact_files import LIBRARIES, different, run
+from support.integer_nets import stored
 from support.onnx_models import exact_sums, floats, model, node, onnxruntime_results
 from support.wide_nets import wide_network
 
@@ -276,8 +277,7 @@ def test_files_refuse_numbers_beyond_binary32(library, tmp_path):
 def test_folders(tmp_path):
     proto, x = wide_network(3)
     network = integer.load(proto)
-    integer.save_network(network, tmp_path / "net")
-    again = integer.load_network(tmp_path / "net")
+    again = stored(network, tmp_path / "net")
     assert again.graph.schemes == network.graph.schemes
     for name, made in again.run({"x": x}, every=True).items():
         assert np.array_equal(made, network.run({"x": x}, every=True)[name])

@@ -1,9 +1,11 @@
 """Configurations of compiled networks that are no preset's any more, and commands that compile such networks again."""
 
+import re
+
 import pytest
 
 from concord.spec.presets import ECP5_85F, PRESETS, TINY, UP5K, with_accumulator, with_mantissas
-from concord.spec.stored import IMAGE, MODEL, PROGRAM, compile_again, outdated, remedy
+from concord.spec.stored import IMAGE, MODEL, PROGRAM, TFLITE, compile_again, outdated, remedy
 
 INT8 = ECP5_85F.replace(name="ecp5-85f-int8", act_mant=9, writable_matrix=False, integer_chains=False)
 
@@ -31,6 +33,7 @@ def test_what_became_of_a_preset():
     [
         (INT8, (IMAGE, MODEL), "compile {0}/model.onnx -o {0}"),
         (INT8, (IMAGE, PROGRAM), "compile net.onnx --exact --preset ecp5-85f -o {0}"),
+        (INT8, (IMAGE, PROGRAM, TFLITE), "compile {0}/model.tflite --exact --preset ecp5-85f -o {0}"),
         (ECP5_85F, (IMAGE, PROGRAM), "compile net.onnx --exact --preset ecp5-85f -o {0}"),
         (UP5K, (IMAGE, MODEL), "compile {0}/model.onnx --board icebreaker -o {0}"),
         (TINY, (IMAGE, MODEL), "compile {0}/model.onnx --preset tiny -o {0}"),
@@ -42,7 +45,7 @@ def test_the_command(config, files, command, tmp_path):
     folder.mkdir()
     for file in files:
         (folder / file).touch()
-    want = f"concord {command}".format(f"'{folder}'").replace("'/model.onnx", "/model.onnx'")
+    want = re.sub(r"'(/model\.\w+)", r"\1'", f"concord {command}".format(f"'{folder}'"))
     for place in (folder, folder / IMAGE):
         assert compile_again(place, config.name, config.board, "net.onnx") == want
         assert compile_again(place, config.name, config.board, "graph") == want.replace("net.onnx", "MODEL")

@@ -11,16 +11,21 @@ import time
 import numpy as np
 import pytest
 
+from concord import integer
+from concord.compiler.codes.package import compile_codes
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.networks.folder import IMAGE, MODEL, NETWORK, PackageError, load_package, recompile, save_package
 from concord.spec.presets import TINY
+from concord.spec.stored import PROGRAM, TABLES
 from concord.utils import folders
 from concord.utils.files import part_name
 from concord.utils.folders import MANIFEST, FolderKind
 from support.commands import run
 from support.faults import FAULTS, Faults, every, no_space
 from support.onnx_models import floats, model, node
+from support.quantised_nets import relu_of_codes
+from support.rtl_configs import FED_SCALING
 
 FILES = (IMAGE, NETWORK, MODEL, MANIFEST)
 KIND = FolderKind("test", "a test", ("one", "two"), ("page",), "write it again", ValueError)
@@ -67,6 +72,23 @@ def refused(folder, name):
     with pytest.raises(PackageError, match="compile the network again") as caught:
         load_package(folder)
     assert str(folder) in str(caught.value) and name in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def on_codes(tmp_path_factory):
+    """The folder of a network on codes that is compiled for an NPU, which has all files."""
+    place = tmp_path_factory.mktemp("codes") / "net"
+    save_package(compile_codes(integer.load(relu_of_codes()), FED_SCALING).package, place, b"a model" * 20)
+    return place
+
+
+@pytest.mark.parametrize("name", (*FILES, PROGRAM, TABLES))
+def test_damage_of_a_network_on_codes_is_refused(on_codes, name, tmp_path):
+    folder = shutil.copytree(on_codes, tmp_path / "net")
+    assert sorted(path.name for path in folder.iterdir()) == sorted((*FILES, PROGRAM, TABLES))
+    test_damage_of_any_byte_is_refused(folder, name)
+    (folder / name).unlink()
+    refused(folder, f"{name} is missing")
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -101,7 +101,17 @@ class Package:
         """Warnings to a user from the measurements of the compilation, a line each; jumps of trees are among them."""
         warnings = [] if self.quantised_model is None else self.quantised_model.warnings
         expected = [] if self.expected_error is None else self.expected_error.warnings
-        return [*warnings, *self.unseen, *self.jumps, *expected]
+        return [*warnings, *self.doubts, *expected]
+
+    @property
+    def doubts(self) -> list[str]:
+        """Doubts about the results besides those from measurements, a line each."""
+        return [*self.unseen, *self.jumps]
+
+    @property
+    def host_operations(self) -> list[str]:
+        """Operators of the nodes that the host computes, one for each of them."""
+        return [node.op for part in (self.front, self.host_graph) if part is not None for node in part.nodes]
 
     @property
     def unseen(self) -> list[str]:

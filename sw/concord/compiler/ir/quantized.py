@@ -197,9 +197,15 @@ def _largest_code(weight: FloatArray, quantization: Codes) -> int:
 def _weights(
     layer: Layer, weight: FloatArray, largest: int, quantization: Codes, config: NpuConfig, mant: int
 ) -> Inexact | None:
-    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
-    held = rounded(weight, config, mant)
+    held = held_weight(layer, config, mant)
     return _inexact(layer.name, True, quantization, mant, largest, weight, held)
+
+
+def held_weight(layer: Layer, config: NpuConfig, mant: int | None = None) -> FloatArray:
+    """The weights of a product as the tile engines have them, with mantissas of ``mant`` bits if that is said."""
+    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
+    assert layer.weight is not None
+    return rounded(layer.weight, config, mant)
 
 
 def _inexact(

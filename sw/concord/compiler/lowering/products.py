@@ -9,6 +9,7 @@ import numpy as np
 
 from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction, pair
 from concord.compiler.ir.layout import PAD, LayoutError, Storage, Walk, placed, spread
+from concord.compiler.ir.quantized import held_weight
 from concord.compiler.lowering import operands
 from concord.compiler.lowering.inputs import as_map
 from concord.compiler.lowering.lower import Computation, Lowering
@@ -21,7 +22,6 @@ from concord.graph.ops import divisors
 from concord.graph.ops.linear import AffineAttributes, ConvAttributes, WeightedSumAttributes, ungrouped
 from concord.graph.ops.moving import SliceAttributes
 from concord.graph.ops.windows import AveragePoolAttributes, PoolAttributes, WindowAttributes
-from concord.image.packing import rounded_depthwise, rounded_matrix
 from concord.spec.isa import Op
 from concord.utils.arrays import FloatArray, Ids
 from concord.utils.matrices import LARGEST_SPREAD, check_size, eye
@@ -97,9 +97,7 @@ def _shift(lowering: Lowering, node: Node, layer: Layer) -> FloatArray:
 
 def _rounded(lowering: Lowering, layer: Layer) -> FloatArray:
     """The weights as the tile engines have them."""
-    rounded = rounded_depthwise if layer.reduction is Reduction.DEPTHWISE else rounded_matrix
-    assert layer.weight is not None
-    return rounded(layer.weight, lowering.config, lowering.formats.mantissa(layer, lowering.config))
+    return held_weight(layer, lowering.config, lowering.formats.mantissa(layer, lowering.config))
 
 
 def conv(lowering: Lowering, node: Node) -> None:

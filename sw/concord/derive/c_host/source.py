@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 
+from concord.compiler.codes.package import CodesPackage
 from concord.derive.c.texts import C_WORDS, array, comment, literal, number_array
-from concord.derive.c_host.plan import ByteRange, GroupFormat, HostInput, HostPart, HostPlan, plan
+from concord.derive.c_host.plan import ByteRange, GroupFormat, HostError, HostInput, HostPart, HostPlan, plan
 from concord.derive.c_host.spec_header import spec_header
 from concord.derive.names import Names
 from concord.graph.ir import Shape
@@ -17,6 +18,7 @@ from concord.networks.folder import load
 from concord.spec.feeder import SCRIPT_WORD
 from concord.spec.link import CRC_BYTES, HEADER, TARGET
 from concord.spec.memmap import RegionId, regions
+from concord.spec.stored import IMAGE
 from concord.utils.files import check_place, write_text
 
 #: Files of the library, which are the same for all networks.
@@ -38,7 +40,10 @@ def write_c_host(
     """
     if path.suffix != ".c" or not re.fullmatch(r"[a-z]\w*", path.stem, re.ASCII) or path.stem.startswith("concord_"):
         raise ValueError(f"output must be a file like net.c, whose name can begin names in C, not {path.name!r}")
-    made = plan(*load(source), bytes_of, npu_part)
+    image, package = load(source)
+    if isinstance(package, CodesPackage):
+        raise HostError(f"{source} is a network on codes, of which there is no host in C: its image is {IMAGE}")
+    made = plan(image, package, bytes_of, npu_part)
     texts = c_files(made, path.stem)
     for name in texts:
         check_place(path.parent / name)

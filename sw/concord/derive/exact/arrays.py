@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.compiler.codes.operations import WindowSums
 from concord.integer.float32 import Binary32, Integers
-from concord.integer.npu.operations import WindowSums
 from concord.integer.operations import CodeAverage, CodeMovement, CodeWindows
 from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS
 from concord.integer.sum_orders import Step

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from concord.compiler.codes.operations import WeightedPair, WindowSums
 from concord.derive.exact.arrays import Array, WindowPlaces
 from concord.derive.exact.parts import LoweringParts
 from concord.integer.graph import IntegerOperation
-from concord.integer.npu.operations import WeightedPair, WindowSums
 
 
 def _window_sums(lowering: LoweringParts, operation: WindowSums, codes: list[Array]) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from concord.compiler.codes.factors import FactorRequantisation
 from concord.derive.exact.arrays import Array, ArrayWriter
-from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.integer.wide import Dequantisation

@@ -6,6 +6,7 @@ import pytest
 from concord import integer
 from support.exact_files import LIBRARIES, different
 from support.frameworks import missing, needs
+from support.integer_nets import stored
 from support.trained import DATA, needs_data
 
 if missing("tflite"):
@@ -35,8 +36,7 @@ def test_every_operation(seed, dtype, library, tmp_path):
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
 def test_operators_that_become_several(dtype, library, tmp_path):
     data, codes = lowered_operators(1, dtype)
-    integer.save_network(integer.load(data), tmp_path / "net")
-    network = integer.load_network(tmp_path / "net")
+    network = stored(integer.load(data), tmp_path / "net")
     (name,) = network.graph.inputs
     assert different(network, library, tmp_path, {name: codes}) == 0
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from concord.compiler.codes.tensors import NotOnNpu
 from concord.integer.float32 import Integers
-from concord.integer.npu.tensors import NotOnNpu
 from concord.integer.requantise import FloatRequantisation, Requantisation, Requantiser
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from concord.compiler.codes.factors import FactorRequantisation
+from concord.compiler.codes.origins import Stored, stored_codes
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.npu.origins import Stored, stored_codes
 from concord.integer.operations import CodeMovement
 from concord.integer.wide_numbers import WideNumbers
 from concord.spec.config import NpuConfig
@@ -20,11 +21,12 @@ class NotOnNpu(ValueError):
     """Reason for which an operation is not one of the NPU."""
 
 
+@dataclass(frozen=True)
 class NpuTensors:
     """Tensors of a network on codes, and what the NPU computes of them.
 
-    Members
-    -------
+    Parameters
+    ----------
     config : NpuConfig
         Configuration of the NPU.
     schemes, shapes, stored : dict
@@ -33,12 +35,16 @@ class NpuTensors:
         What the NPU computes, in order.
     """
 
-    def __init__(self, graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: NpuConfig):
-        self.config = config
-        self.schemes: dict[str, Codes | WideNumbers] = dict(graph.schemes)
-        self.shapes = dict(shapes)
-        self.stored = stored_codes(graph, config.act.q_max)
-        self.operations: list[IntegerOperation] = []
+    config: NpuConfig
+    schemes: dict[str, Codes | WideNumbers]
+    shapes: dict[str, tuple[int, ...]]
+    stored: dict[str, Stored]
+    operations: list[IntegerOperation] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, graph: IntegerGraph, shapes: Mapping[str, tuple[int, ...]], config: NpuConfig) -> NpuTensors:
+        """Tensors of a network that is to be rewritten."""
+        return cls(config, dict(graph.schemes), dict(shapes), stored_codes(graph, config.act.q_max))
 
     def check(self, names: Iterable[str]) -> None:
         """:class:`NotOnNpu` for a tensor whose codes mantissas do not hold."""

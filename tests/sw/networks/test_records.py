@@ -1,11 +1,14 @@
 """A network on codes in files: the same codes, and everything that does not belong together is refused."""
 
 import dataclasses
+import hashlib
 import importlib
 import inspect
 import pkgutil
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import UnionType
 from typing import Union, get_args, get_origin, get_type_hints
 
@@ -17,14 +20,22 @@ from onnxruntime.quantization import QuantFormat, QuantType
 import concord.integer
 from concord import integer
 from concord.image.container import read_file, write_file
-from concord.integer.facts import facts_of
-from concord.integer.folder import _PROGRAM, INTEGER_FOLDER, ProgramError
 from concord.integer.graph import IntegerOperation
-from concord.integer.records import _RENAMED, RecordReader, RecordWriter
+from concord.networks.codes import PROGRAM_FILE, ProgramError
+from concord.networks.folder import NETWORK_FOLDER, PackageError, load_codes, load_package, save_codes
+from concord.networks.records import _RENAMED, RecordReader, RecordWriter
+from concord.report.code_facts import facts_of
 from concord.transfer import CodeRange, Codes, TransferError, TransferTable, transfer_table
 from concord.transfer.store import _KIND
+from support.commands import run
 from support.integer_nets import SHAPE, quantised, small_network
 
+#: Contents of a model that nobody reads.
+MODEL = b"a model" * 20
+#: Files of a network on codes without an NPU.
+FILES = ("model.onnx", "net.program", "net.tables", "manifest.json")
+#: Folders that were written before networks on codes had the same folders as others.
+BEFORE = Path(__file__).parent / "before"
 TABLE = transfer_table(Codes.symmetric(4, 1), ["relu"], Codes.symmetric(4, 1))
 
 
@@ -41,12 +52,12 @@ def network(samples, tmp_path_factory):
 
 @pytest.fixture
 def folder(network, tmp_path):
-    integer.save_network(network, tmp_path / "net")
+    save_codes(network, tmp_path / "net", MODEL)
     return tmp_path / "net"
 
 
 def test_the_same_codes(network, folder, samples):
-    loaded = integer.load_network(folder)
+    loaded = load_codes(folder)
     want, got = (item.run({"x": samples}, every=True) for item in (network, loaded))
     assert want.keys() == got.keys() and len(want) > 10
     assert all(np.array_equal(want[name], got[name]) and want[name].dtype == got[name].dtype for name in want)
@@ -55,8 +66,8 @@ def test_the_same_codes(network, folder, samples):
 
 
 def test_the_same_network_gives_the_same_bytes(network, folder, tmp_path):
-    integer.save_network(integer.load_network(folder), tmp_path / "again")
-    for name in ("net.program", "net.tables", "manifest.json"):
+    save_codes(load_codes(folder), tmp_path / "again", MODEL)
+    for name in FILES:
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
@@ -67,25 +78,13 @@ def test_onnx_is_not_needed(folder, samples, tmp_path):
 import sys
 sys.modules["onnx"] = sys.modules["onnxruntime"] = None
 import numpy as np
-from concord import integer
-network = integer.load_network({str(folder)!r})
+from pathlib import Path
+from concord.networks.folder import load_codes
+network = load_codes(Path({str(folder)!r}))
 print(int(network.run({{"x": np.load({str(tmp_path / "x.npy")!r})}})["y"].sum()))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(result.stdout) == integer.load_network(folder).run({"x": samples})["y"].sum()
-
-
-@pytest.mark.parametrize("name", ["net.program", "net.tables", "manifest.json"])
-def test_damage_is_noticed(folder, name):
-    path = folder / name
-    whole = path.read_bytes()
-    for data in (whole[: len(whole) // 2], b"", whole[:100] + bytes([whole[100] ^ 4]) + whole[101:]):
-        path.write_bytes(data)
-        with pytest.raises((ProgramError, TransferError), match=f"{name} is damaged"):
-            integer.load_network(folder)
-    path.unlink()
-    with pytest.raises(ProgramError, match=f"must be a network on codes: {name} is missing; compile the network again"):
-        integer.load_network(folder)
+    assert int(result.stdout) == load_codes(folder).run({"x": samples})["y"].sum()
 
 
 def change(folder, name, kind, changed):
@@ -94,25 +93,25 @@ def change(folder, name, kind, changed):
     plain = {key: value for key, value in header.items() if key not in ("format", "version", "sha256")}
     changed(plain)
     write_file(folder / name, plain, arrays, kind)
-    INTEGER_FOLDER.seal(folder)
+    NETWORK_FOLDER.seal(folder)
 
 
 @pytest.mark.parametrize(
-    "name, kind, error", [("net.program", _PROGRAM, ProgramError), ("net.tables", _KIND, TransferError)]
+    "name, kind, error", [("net.program", PROGRAM_FILE, ProgramError), ("net.tables", _KIND, TransferError)]
 )
 def test_other_versions_are_refused(folder, name, kind, error):
     other = dataclasses.replace(kind, version=99)
     header, arrays = read_file(folder / name, kind)
     plain = {key: value for key, value in header.items() if key not in ("format", "version", "sha256")}
     write_file(folder / name, plain, arrays, other)
-    INTEGER_FOLDER.seal(folder)
+    NETWORK_FOLDER.seal(folder)
     with pytest.raises(error, match=f"{name} must have {kind.name} version {kind.version}, not 99"):
-        integer.load_network(folder)
+        load_codes(folder)
 
 
 def test_tables_of_another_network_are_refused(network, folder):
     """Also if they are as many, of the same sizes and names: an entry is another."""
-    tables = integer.load_network(folder).tables
+    tables = load_codes(folder).tables
     other = type(tables)()
     for name in tables.sites:
         table = tables.table(name)
@@ -120,11 +119,11 @@ def test_tables_of_another_network_are_refused(network, folder):
         entries[3] ^= 1
         other.add(name, dataclasses.replace(table, entries=entries))
     other.save(folder / "net.tables")
-    with pytest.raises(ProgramError, match=r"net\.tables is damaged or from elsewhere: manifest"):
-        integer.load_network(folder)
-    INTEGER_FOLDER.seal(folder)
+    with pytest.raises(PackageError, match=r"net\.tables is damaged or from elsewhere: manifest"):
+        load_codes(folder)
+    NETWORK_FOLDER.seal(folder)
     with pytest.raises(ProgramError, match=r"net\.tables must be the tables of net\.program, not those of anoth"):
-        integer.load_network(folder)
+        load_codes(folder)
 
 
 def first_operation(header):
@@ -135,7 +134,7 @@ def first_operation(header):
     "changed, reason",
     [
         (lambda header: first_operation(header).update(kind="operations.NoSuch"), "kind must be a class of conc"),
-        (lambda header: first_operation(header).update(kind="records.RecordReader"), "kind must be a class with"),
+        (lambda header: first_operation(header).update(kind="network.load"), "kind must be a class with"),
         (lambda header: first_operation(header).update(kind="nowhere.NoSuch"), "kind must be a class of"),
         (lambda header: first_operation(header)["fields"].pop("inputs"), "missing 1 required"),
         (lambda header: first_operation(header)["fields"].update(more=1), "unexpected keyword argument 'more'"),
@@ -151,14 +150,35 @@ def first_operation(header):
     ],
 )  # fmt: skip
 def test_programs_that_do_not_hold_together_are_refused(folder, changed, reason):
-    change(folder, "net.program", _PROGRAM, changed)
+    change(folder, "net.program", PROGRAM_FILE, changed)
     with pytest.raises(ProgramError, match=rf"net\.program has contents that are not valid here: .*{reason}"):
-        integer.load_network(folder)
+        load_codes(folder)
 
 
-def test_other_folders_are_refused(tmp_path):
-    with pytest.raises(ProgramError, match=r"must be a network on codes: net\.program, net\.tables, manif"):
-        integer.load_network(tmp_path)
+def test_other_folders_are_refused(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(PackageError, match=r"must be a compiled network: npu\.image, network\.npz, model\.onnx, manif"):
+        load_codes(tmp_path / "empty")
+    with pytest.raises(PackageError, match="must have a program for an NPU: this network on codes was compiled witho"):
+        load_package(folder)
+
+
+@pytest.mark.parametrize("place", [BEFORE / "codes", BEFORE / "codes_npu"], ids=lambda place: place.name)
+def test_folders_of_before(place, tmp_path):
+    """They have no model, and the arrangement in a file of its own; what is written in their place has neither."""
+    x = np.float32([[1, 2], [-3, 0.5], [12, -12]])
+    np.savez(tmp_path / "x.npz", x=x)
+    want = np.uint8([[136, 137], [119, 138], [138, 118]])
+    net = shutil.copytree(place, tmp_path / "net")
+    for words in ([], ["--exact"]):
+        code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", *words)
+        assert code == 0, output
+        assert np.array_equal(np.load(tmp_path / "y.npz")["y"], want)
+    code, output = run("derive", net, "-o", tmp_path / "made.c")
+    origin = hashlib.sha256((net / "net.program").read_bytes()).hexdigest()
+    assert code == 0 and origin in (tmp_path / "made.h").read_text()
+    save_codes(load_codes(net), net, MODEL)
+    assert sorted(path.name for path in net.iterdir()) == sorted(FILES)
 
 
 def modules():

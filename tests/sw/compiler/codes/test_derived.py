@@ -8,16 +8,16 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord import integer
+from concord.compiler.codes.factors import FactorRequantisation
+from concord.compiler.codes.operations import WeightedPair, WindowSums
+from concord.compiler.codes.package import compile_codes
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
 from concord.derive.exact.registry import EXACT_BACKENDS
 from concord.integer.graph import IntegerGraph
 from concord.integer.network import IntegerNetwork
-from concord.integer.npu import compile_codes
-from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.npu.folder import save_codes
-from concord.integer.npu.operations import WeightedPair, WindowSums
 from concord.integer.weighted_sums import IntegerMatMul, windows_of
+from concord.networks.folder import save_package
 from concord.prove.exact import prove_exact
 from concord.spec.presets import ECP5_85F
 from concord.transfer import Codes
@@ -43,13 +43,13 @@ def compiled(request, tmp_path_factory):
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_derived_files(compiled, library, tmp_path):
     codes, inputs = compiled
-    assert different(codes.arithmetic, library, tmp_path, inputs) == 0
+    assert different(codes.package.arithmetic, library, tmp_path, inputs) == 0
 
 
 @needs_c
 def test_c(compiled, tmp_path):
     codes, inputs = compiled
-    assert equal_in_c(codes.arithmetic, inputs, tmp_path) > 0
+    assert equal_in_c(codes.package.arithmetic, inputs, tmp_path) > 0
 
 
 @pytest.mark.slow
@@ -57,7 +57,7 @@ def test_c(compiled, tmp_path):
 def test_commands(compiled, tmp_path):
     """Of a folder, files have the codes of the NPU, and with --exact those of the network; C is compared."""
     codes, inputs = compiled
-    save_codes(codes, tmp_path / "net")
+    save_package(codes.package, tmp_path / "net", b"a model")
     made = {}
     for words in ((), ("--exact",)):
         code, output = run("derive", tmp_path / "net", "-o", tmp_path / "net.py", *words)
@@ -65,8 +65,8 @@ def test_commands(compiled, tmp_path):
         made[words] = module(tmp_path / "net.py").run(inputs)["y"]
         code, output = run("prove", tmp_path / "net", "--with", "c", "--samples", 5, *words)
         assert code == 0 and output.endswith("codes compared, 0 different\n")
-    assert np.array_equal(made[()], codes.expected(inputs)["y"])
-    assert np.array_equal(made["--exact",], codes.network.run(inputs)["y"])
+    assert np.array_equal(made[()], codes.package.expected(inputs)["y"])
+    assert np.array_equal(made["--exact",], codes.package.network.run(inputs)["y"])
     assert not np.array_equal(made[()], made["--exact",])
     for words in (("derive", tmp_path / "net", "--npu-part", "-o", tmp_path / "x.py"), ("prove", tmp_path / "net")):
         code, output = run(*words)
@@ -90,8 +90,8 @@ def test_trained_networks(name, file, tmp_path):
     network = integer.load(quantised(tmp_path, onnx.load(DATA / "models" / f"{name}.onnx"), few, **options))
     codes, inputs = compile_codes(network, ECP5_85F.replace(narrow_depth=8192)), {next(iter(network.graph.inputs)): x}
     for library in LIBRARIES[::2]:
-        assert different(codes.arithmetic, library, tmp_path, inputs) == 0
-    proof = prove_exact(codes.arithmetic, inputs)
+        assert different(codes.package.arithmetic, library, tmp_path, inputs) == 0
+    proof = prove_exact(codes.package.arithmetic, inputs)
     print(f"{name}: {sum(proof.compared.values())} codes compared in C, {sum(proof.different.values())} different")
     assert proof.same and sum(proof.compared.values()) > 40000
 

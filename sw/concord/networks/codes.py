@@ -1,8 +1,7 @@
-"""A quantised network as a folder: what is computed, and its tables in a file of their own [transfer-lut].
+"""A network on codes as two files: what is computed, and its tables [transfer-lut].
 
 net.program   operations, weights and schemes
 net.tables    tables of point-wise functions, equal ones once (:class:`concord.transfer.TransferSet`)
-manifest.json their hashes (:mod:`concord.utils.folders`)
 """
 
 from __future__ import annotations
@@ -17,58 +16,24 @@ from concord.image.container import FileKind, read_file, write_file
 from concord.integer.graph import IntegerGraph
 from concord.integer.network import IntegerNetwork
 from concord.integer.operations import TableOperation
-from concord.integer.records import RecordReader, RecordWriter
 from concord.integer.wide import WIDE
 from concord.integer.wide_numbers import WideNumbers
-from concord.spec.stored import IMAGE, PROGRAM
+from concord.networks.records import RecordReader, RecordWriter
+from concord.spec.stored import PROGRAM, TABLES
 from concord.transfer import Codes, TransferSet
 from concord.transfer.records import target_of, target_record
-from concord.utils.folders import FolderKind
-
-TABLES = "net.tables"
-#: Image and ports of a program for an NPU, in folders that have one.
-OF_NPU = IMAGE, "npu.ports"
 
 
 class ProgramError(ValueError):
-    """A folder that is no network on codes, or a damaged one."""
+    """A network on codes that is none, or a damaged one."""
 
 
-_PROGRAM = FileKind("integer program", "an integer program", 1, ProgramError)
+PROGRAM_FILE = FileKind("integer program", "an integer program", 1, ProgramError)
 #: The kind of a tensor of wide numbers.
 _WIDE = WideNumbers.__name__
-#: Folder that :func:`save_network` writes.
-INTEGER_FOLDER = FolderKind(
-    "network on codes", "a network on codes", (PROGRAM, TABLES), ("report.html", "report.json"),
-    "compile the network again with --exact", ProgramError,
-)  # fmt: skip
-#: Folder that :func:`concord.integer.npu.folder.save_codes` writes.
-WITH_NPU = FolderKind(
-    "network on codes for an NPU", "a network on codes for an NPU", (PROGRAM, TABLES, *OF_NPU),
-    INTEGER_FOLDER.beside, INTEGER_FOLDER.remedy, ProgramError,
-)  # fmt: skip
 
 
-def is_integer_folder(path: Path) -> bool:
-    """True if a folder is a network on codes, or was one; it may have a program for an NPU beside it."""
-    return (path / PROGRAM).exists() or (path / TABLES).exists()
-
-
-def save_network(network: IntegerNetwork, folder: str | Path) -> None:
-    """Write a network to a folder, whole or not at all.
-
-    Raises
-    ------
-    ProgramError
-        If something else than a network on codes is there.
-    OSError
-        If it cannot be written; a network that was there is unchanged.
-    """
-    with INTEGER_FOLDER.replacing(folder) as part:
-        write_network(network, part)
-
-
-def write_network(network: IntegerNetwork, part: Path) -> None:
+def write_codes(network: IntegerNetwork, part: Path) -> None:
     """Write the two files of a network to a folder that is being made."""
     graph = network.graph
     sites = {id(part.table): part.output for part in graph.operations if isinstance(part, TableOperation)}
@@ -83,29 +48,22 @@ def write_network(network: IntegerNetwork, part: Path) -> None:
         "operations": [writer.record(operation) for operation in graph.operations],
         "tables": network.tables.digest,
     }
-    write_file(part / PROGRAM, header, {f"array_{k}": array for k, array in enumerate(writer.arrays)}, _PROGRAM)
+    write_file(part / PROGRAM, header, {f"array_{k}": array for k, array in enumerate(writer.arrays)}, PROGRAM_FILE)
     network.tables.save(part / TABLES)
 
 
-def load_network(folder: str | Path) -> IntegerNetwork:
-    """Read a network from a folder; neither onnx nor the model is needed for that.
+def codes_of(folder: Path, data: Mapping[str, bytes]) -> IntegerNetwork:
+    """Network in the files of a folder; neither onnx nor the model is needed for that.
 
     Raises
     ------
     ProgramError
-        If the folder is none, a file is missing, damaged, of another version or of another network.
+        If a file is damaged, of another version or of another network.
     TransferError
         The same of the tables alone.
     """
-    folder = Path(folder)
-    kind = INTEGER_FOLDER if not (folder / OF_NPU[0]).exists() else WITH_NPU
-    return network_of(folder, kind.read(folder))
-
-
-def network_of(folder: Path, data: Mapping[str, bytes]) -> IntegerNetwork:
-    """Network in the files of a folder; errors as of :func:`load_network`."""
     tables = TransferSet.load(folder / TABLES, data[TABLES])
-    header, arrays = read_file(folder / PROGRAM, _PROGRAM, data[PROGRAM])
+    header, arrays = read_file(folder / PROGRAM, PROGRAM_FILE, data[PROGRAM])
     if header.get("tables") != tables.digest:
         raise ProgramError(f"{folder / TABLES} must be the tables of {PROGRAM}, not those of another network")
     try:

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from concord import integer
+from concord.compiler.codes.origins import Stored, stored_codes
+from concord.compiler.codes.package import compile_codes
+from concord.compiler.codes.rewriting import NotOnNpu
 from concord.derive.c.program import compiler
 from concord.host import connect
 from concord.integer.moves import PadMove
-from concord.integer.npu import compile_codes
-from concord.integer.npu.folder import load_codes, save_codes
-from concord.integer.npu.origins import Stored, stored_codes
-from concord.integer.npu.rewriting import NotOnNpu
 from concord.prove.exact import prove_exact
 from support.code_networks import CodeNetwork, code_network
 from support.exact_files import LIBRARIES, different
@@ -93,8 +92,8 @@ def test_the_code_furthest_from_the_zero_point_is_left_out(low, high, zero, stor
 
 def test_what_no_product_reads_has_all_of_its_codes():
     codes = compile_codes(network(), EIGHT)
-    (output,) = codes.split.npu.outputs
-    assert codes.split.stored[output] == Stored(0, 0, 255)
+    (output,) = codes.package.split.npu.outputs
+    assert codes.package.split.stored[output] == Stored(0, 0, 255)
     assert (
         len(codes.warnings) == 1 and "have 256 codes, and mantissas 255 numbers: the code that is" in codes.warnings[0]
     )
@@ -112,14 +111,14 @@ def check(seed, config=EIGHT, device="emulator"):
     except NotOnNpu as error:
         assert "scales of accumulators must be below 1" in str(error) or "a sum must be of two tensors" in str(error)
         return None, np.zeros(1, int)
-    wanted = codes.expected(inputs)
+    wanted = codes.package.expected(inputs)
     found, flags = results(codes, inputs, config, device)
     assert not flags and all(np.array_equal(found[name], wanted[name]) for name in wanted)
     return codes, apart(wanted, loaded.run(inputs))
 
 
 def count(codes, text):
-    return sum(text in part.output for part in codes.split.npu.operations)
+    return sum(text in part.output for part in codes.package.split.npu.operations)
 
 
 @pytest.mark.slow
@@ -134,8 +133,8 @@ def test_random_networks():
     assert len(networks) > 22
     assert sum(count(codes, "/padded") > 0 for codes in networks) > 10
     assert sum(count(codes, "/within") > 0 for codes in networks) > 1
-    assert sum(layer.border is not None for codes in networks for layer in codes.compiled.lowered.layers) > 5
-    assert sum(bool(codes.arrangement.input_offsets) for codes in networks) > 1
+    assert sum(layer.border is not None for codes in networks for layer in codes.lowered.layers) > 5
+    assert sum(bool(codes.package.arrangement.input_offsets) for codes in networks) > 1
 
 
 @pytest.mark.deep
@@ -156,9 +155,9 @@ def test_random_networks_in_derived_software(library, tmp_path):
         kind = np.int8 if signed else np.uint8
         inputs = {name: array.astype(kind) for name, array in inputs.items()}
         if library != "c":
-            assert different(codes.arithmetic, library, tmp_path, inputs) == 0
+            assert different(codes.package.arithmetic, library, tmp_path, inputs) == 0
         elif compiler():
-            assert prove_exact(codes.arithmetic, inputs).same
+            assert prove_exact(codes.package.arithmetic, inputs).same
 
 
 @pytest.mark.deep
@@ -169,7 +168,7 @@ def test_on_the_rtl(relative):
     codes, inputs = compile_codes(loaded, ORIGINS), samples(loaded, 2)
     assert (count(codes, "/within") > 0) == (relative > 1)
     found, flags = results(codes, inputs, ORIGINS, "rtl")
-    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert not flags and not apart(found, codes.package.expected(inputs)).any()
 
 
 @pytest.mark.parametrize("group", [False, True])
@@ -180,7 +179,7 @@ def test_terms_that_are_too_large(size, group):
     codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
     assert count(codes, "/within") and bool(count(codes, "/most")) == (group and size == 12)
     found, flags = results(codes, inputs, EIGHT)
-    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert not flags and not apart(found, codes.package.expected(inputs)).any()
     distances = apart(found, loaded.run(inputs))
     assert (distances > 1).mean() < 0.05 and len(np.unique(found[next(iter(found))])) > 2
 
@@ -190,20 +189,21 @@ def test_padding_and_terms_that_are_wrong_are_noticed():
     loaded = network()
     codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
     found, _ = results(codes, inputs, EIGHT)
-    operations = codes.split.npu.operations
-    assert not apart(found, codes.expected(inputs)).any()
+    operations = codes.package.split.npu.operations
+    assert not apart(found, codes.package.expected(inputs)).any()
     for k, part in enumerate(operations):
         wrong = None
         if isinstance(getattr(part, "move", None), PadMove):
-            move = dataclasses.replace(part.move, value=codes.split.stored[part.output].origin)
+            move = dataclasses.replace(part.move, value=codes.package.split.stored[part.output].origin)
             wrong = dataclasses.replace(part, move=move)
         elif hasattr(part, "requantisation"):
             whole = part.requantisation.whole * 0
             wrong = dataclasses.replace(part, requantisation=dataclasses.replace(part.requantisation, whole=whole))
         if wrong is not None:
-            changed = dataclasses.replace(codes.split.npu, operations=[*operations[:k], wrong, *operations[k + 1 :]])
-            split = dataclasses.replace(codes.split, npu=changed)
-            assert apart(found, dataclasses.replace(codes, split=split).expected(inputs)).any(), type(wrong).__name__
+            package = codes.package
+            changed = dataclasses.replace(package.split.npu, operations=[*operations[:k], wrong, *operations[k + 1 :]])
+            package = dataclasses.replace(package, split=dataclasses.replace(package.split, npu=changed))
+            assert apart(found, package.expected(inputs)).any(), type(wrong).__name__
 
 
 @pytest.mark.parametrize("group", [False, True])
@@ -212,7 +212,7 @@ def test_terms_and_padding_make_up_for_the_origin(group):
     loaded = network(3, group=group)
     codes, inputs = compile_codes(loaded, EIGHT), {"x0": np.minimum(samples(loaded)["x0"], 254)}
     found, flags = results(codes, inputs, EIGHT)
-    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert not flags and not apart(found, codes.package.expected(inputs)).any()
     distances = apart(found, loaded.run(inputs))
     assert (distances > 0).mean() < 0.15 and distances.max() <= 2
 
@@ -226,7 +226,7 @@ def test_padding_beyond_the_codes_of_a_table():
     loaded = integer.load(model(net.nodes, net.inputs, [last], constants=net.constants))
     codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
     found, flags = results(codes, inputs, EIGHT)
-    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert not flags and not apart(found, codes.package.expected(inputs)).any()
     assert apart(found, loaded.run(inputs)).max() <= 2
 
 
@@ -236,21 +236,21 @@ def test_the_ends_of_the_range_are_right():
     codes = compile_codes(loaded, EIGHT)
     x = np.random.default_rng(0).choice([0, 1, 254, 255], (6, *loaded.graph.shapes["x0"][1:]))
     found, flags = results(codes, {"x0": x}, EIGHT)
-    assert not flags and not apart(found, codes.expected({"x0": x})).any()
-    assert not apart(found, codes.expected({"x0": np.minimum(x, 254)})).any()
+    assert not flags and not apart(found, codes.package.expected({"x0": x})).any()
+    assert not apart(found, codes.package.expected({"x0": np.minimum(x, 254)})).any()
 
 
 # Where codes lie ---------------------------------------------------------------------------------------------------
 
 
 def layers(codes):
-    return codes.compiled.lowered.layers
+    return codes.lowered.layers
 
 
 def test_the_host_pads_an_input_and_a_layer_what_it_computes():
     codes = compile_codes(network(), EIGHT)
     assert [layer.border is not None for layer in layers(codes)] == [True, False]
-    assert codes.arrangement.input_offsets == {"x0_q": 127}
+    assert codes.package.arrangement.input_offsets == {"x0_q": 127}
 
 
 @pytest.mark.parametrize("unfold", [1, 2])
@@ -266,9 +266,9 @@ def test_inputs_are_padded_however_much_of_a_window_is_unfolded(unfold, monkeypa
     monkeypatch.setattr("concord.compiler.lowering.products.unfolded", limited)
     loaded = network(shape=(1, 6, 6))
     codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
-    assert codes.compiled.lowered.feeds["x0_q"].kernel == ((1, 3) if unfold == 1 else (1, 1))
+    assert codes.lowered.feeds["x0_q"].kernel == ((1, 3) if unfold == 1 else (1, 1))
     found, flags = results(codes, inputs, EIGHT)
-    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert not flags and not apart(found, codes.package.expected(inputs)).any()
 
 
 def test_a_padded_tensor_in_row_tiles():
@@ -276,9 +276,9 @@ def test_a_padded_tensor_in_row_tiles():
     loaded = network(4, (3, 12, 12), count=4)
     small = EIGHT.replace(narrow_depth=330)
     codes, inputs = compile_codes(loaded, small), samples(loaded)
-    assert codes.compiled.row_tiling is not None and any(layer.border is not None for layer in layers(codes))
+    assert codes.row_tiling is not None and any(layer.border is not None for layer in layers(codes))
     found, flags = results(codes, inputs, small)
-    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert not flags and not apart(found, codes.package.expected(inputs)).any()
 
 
 def test_windows_that_slide():
@@ -286,7 +286,7 @@ def test_windows_that_slide():
     loaded = network(2, (3, 6, 6), True)
     codes, inputs = compile_codes(loaded, sliding), samples(loaded)
     found, flags = results(codes, inputs, sliding)
-    assert not flags and not apart(found, codes.expected(inputs)).any()
+    assert not flags and not apart(found, codes.package.expected(inputs)).any()
 
 
 def test_a_tensor_beside_itself_is_refused():
@@ -314,15 +314,7 @@ def test_numbers_that_the_host_makes_at_the_end():
     numbers.graph.input.extend(proto.graph.input)
     numbers.graph.initializer.extend(proto.graph.initializer)
     codes = compile_codes(integer.load(numbers, pairs=False), EIGHT)
-    inputs = {name: inputs[name] for name in codes.network.graph.inputs}
+    inputs = {name: inputs[name] for name in codes.package.network.graph.inputs}
     found, _ = results(codes, inputs, EIGHT)
-    wanted = codes.expected(inputs)["numbers"]
+    wanted = codes.package.expected(inputs)["numbers"]
     assert wanted.dtype == np.float32 and np.array_equal(found["numbers"], wanted) and np.abs(wanted).max() < 1000
-
-
-def test_a_folder_gives_the_same_codes(tmp_path):
-    loaded = network()
-    codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
-    save_codes(codes, tmp_path / "net")
-    found, _ = results(load_codes(tmp_path / "net"), inputs, EIGHT)
-    assert not apart(found, codes.expected(inputs)).any()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from concord import integer
+from concord.compiler.codes.package import compile_codes
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.memory.row_tiling import prefixes
 from concord.host import connect
-from concord.integer.npu import compile_codes
 from concord.report.places import reads
 from support.code_networks import CodeNetwork, residual_network
 from support.onnx_models import model
@@ -32,12 +32,12 @@ def compiled(seed, config=EIGHT):
 def right(codes, inputs, device):
     """True if a device gives the codes of the definition."""
     device.load(codes.image)
-    found, wanted = codes.run(device, inputs), codes.expected(inputs)
+    found, wanted = codes.run(device, inputs), codes.package.expected(inputs)
     return not device.flags() and all(np.array_equal(found[name], wanted[name]) for name in wanted)
 
 
 def layers(codes):
-    return codes.compiled.lowered.layers
+    return codes.lowered.layers
 
 
 def with_room(codes):
@@ -47,13 +47,13 @@ def with_room(codes):
 
 def in_row_tiles(codes, heights):
     """The network with every choice of first layers that has a sum, in row tiles of these heights."""
-    lowered = codes.compiled.lowered
+    lowered = codes.lowered
     for prefix in prefixes(lowered):
         if any(layer.second is not None for layer in prefix.layers):
             for rows in sorted({min(rows, prefix.source.height) for rows in heights}):
-                formats = codes.compiled.package.formats
+                formats = codes.package.formats
                 image, _ = image_in_row_tiles(lowered, prefix, rows, codes.image.config, formats)
-                yield dataclasses.replace(codes, image=image)
+                yield dataclasses.replace(codes, package=dataclasses.replace(codes.package, image=image))
 
 
 def test_no_tensor_is_copied_for_a_sum():
@@ -84,7 +84,7 @@ def test_what_is_padded_after_a_sum_is_copied():
 def test_a_report_names_both_tensors():
     codes, _ = compiled(8)
     (index, *_), (layer, *_) = zip(*((k, part) for k, part in enumerate(layers(codes)) if part.second), strict=True)
-    read = reads(codes.compiled, index)
+    read = reads(codes, index)
     assert [part.role for part in read] == ["source", "source"] and len({part.tensor for part in read}) == 2
     assert [layers(codes)[part.layer].target for part in read] == [layer.source.storage, layer.second.storage]
 
@@ -126,7 +126,7 @@ def tight(seed, depth):
 def test_where_little_room_is(seed, depth):
     """Buffers in both orders: those of a sum lie forwards."""
     codes, same = tight(seed, depth)
-    plan, tiling = codes.compiled.plan, codes.compiled.row_tiling
+    plan, tiling = codes.plan, codes.row_tiling
     assert same and tiling is not None and any(copy.reversed for copy in plan.all())
     summed = {walk.storage.root for layer in layers(codes)[: tiling.layers] if layer.second is not None
               for walk in (layer.source, layer.second)}  # fmt: skip

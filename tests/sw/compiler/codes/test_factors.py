@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from concord.compiler.codes.factors import FactorRequantisation, ScaleError
+from concord.compiler.codes.rewriting import nearest_weights
 from concord.compiler.lowering.products import divide_weight, largest_weight
-from concord.integer.npu.factors import FactorRequantisation, ScaleError
-from concord.integer.npu.rewriting import nearest_weights
 
 CODES = (-128, -128, 127)
 

@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
+from concord.compiler.codes.factors import FactorRequantisation
 from concord.integer.float32 import Integers
-from concord.integer.npu.factors import FactorRequantisation
 from concord.integer.weighted_sums import RequantisedSums, windows_of
 
 

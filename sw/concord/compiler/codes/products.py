@@ -8,16 +8,16 @@ codes in two parts, each of which mantissas hold less the zero point: what is wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
+from concord.compiler.codes.factors import FactorRequantisation
+from concord.compiler.codes.origins import Stored
+from concord.compiler.codes.scales import real_scales
+from concord.compiler.codes.tensors import NotOnNpu, NpuTensors
 from concord.integer.moves import ConcatMove, PadMove, ReshapeMove, TakeMove
-from concord.integer.npu.factors import FactorRequantisation
-from concord.integer.npu.origins import Stored
-from concord.integer.npu.scales import real_scales
-from concord.integer.npu.tensors import NotOnNpu, NpuTensors
 from concord.integer.operations import CodeMovement, CodeTable
 from concord.integer.weighted_sums import IntegerConvolution, IntegerMatMul, RequantisedSums, WeightedSums
 from concord.spec.formats import SCALED_MAX
@@ -27,7 +27,7 @@ from concord.transfer import Codes, TransferTable
 def product(tensors: NpuTensors, operation: WeightedSums) -> WeightedSums | None:
     """The product with a requantisation by factors, which has the bias; nothing if it is appended as several."""
     _check(tensors, operation)
-    source, zero, made = tensors.stored[operation.inputs[0]], operation.zero_point, _Product(tensors, operation)
+    source, zero, made = tensors.stored[operation.inputs[0]], operation.zero_point, _Product.read(tensors, operation)
     apart = made.channels_apart(source.origin)
     if not apart:
         return _padded(tensors, made.of(operation, source.origin), zero)
@@ -47,16 +47,40 @@ def _check(tensors: NpuTensors, operation: WeightedSums) -> None:
         raise NotOnNpu(f"a convolution must have one or two dimensions, not {operation.weight.ndim - 2}")
 
 
+@dataclass(frozen=True)
 class _Product:
-    """Requantisations of a product for codes less one or another origin."""
+    """Requantisations of a product for codes less one or another origin.
 
-    def __init__(self, tensors: NpuTensors, operation: WeightedSums):
-        self.tensors, self.operation = tensors, operation
-        self.scales, self.terms, self.up = real_scales(operation.requantisation, operation.bias)
+    Parameters
+    ----------
+    tensors, operation
+        The tensors of its network, and the product.
+    scales, terms : list of Fraction
+        By channel: factors of accumulators, and what is added.
+    up : bool
+        Whether halves are rounded up.
+    shape : tuple of int
+        Shape of arrays by channel.
+    totals : list of int
+        By channel the sum of its weights.
+    """
+
+    tensors: NpuTensors
+    operation: WeightedSums
+    scales: list[Fraction]
+    terms: list[Fraction]
+    up: bool
+    shape: tuple[int, ...]
+    totals: list[int]
+
+    @classmethod
+    def read(cls, tensors: NpuTensors, operation: WeightedSums) -> _Product:
+        """What an operation of a network says."""
+        scales, terms, up = real_scales(operation.requantisation, operation.bias)
         rank = operation.weight.ndim - 2 if isinstance(operation, IntegerConvolution) else 0
-        self.shape = (-1, *[1] * rank)
         axes = tuple(range(1, operation.weight.ndim)) if isinstance(operation, IntegerConvolution) else 0
-        self.totals: list[int] = operation.weight.sum(axis=axes).tolist()
+        totals = operation.weight.sum(axis=axes).tolist()
+        return cls(tensors, operation, scales, terms, up, (-1, *[1] * rank), totals)
 
     def _terms(self, origin: int) -> list[Fraction]:
         moved = origin - self.operation.zero_point

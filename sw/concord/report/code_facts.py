@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from concord.integer.graph import IntegerOperation
 from concord.integer.network import IntegerNetwork
 from concord.integer.operations import TableOperation
-from concord.integer.records import RecordWriter
+from concord.networks.records import RecordWriter
 from concord.transfer import Codes
 
 

@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
+import concord
 from concord import integer
+from concord.compiler.codes import package as codes_package
+from concord.compiler.codes.operations import WeightedPair, WindowSums
+from concord.compiler.codes.package import compile_codes
+from concord.compiler.codes.rewriting import NotOnNpu
 from concord.host import connect
-from concord.integer.folder import ProgramError
-from concord.integer.npu import compile_codes
-from concord.integer.npu import network as npu_network
-from concord.integer.npu.folder import load_codes, save_codes
-from concord.integer.npu.operations import WeightedPair, WindowSums
-from concord.integer.npu.rewriting import NotOnNpu
 from concord.integer.shapes import fixed_sizes
+from concord.networks.folder import load_codes, load_package, save_package
 from concord.program.allocator import CapacityError
+from concord.report import analyse
+from concord.report.facts import NetworkFacts
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, TINY
 from support.commands import run
@@ -24,11 +26,14 @@ from support.few_bits import in_few_bits
 from support.frameworks import needs
 from support.integer_nets import SHAPE, quantised, small_network
 from support.onnx_models import floats, model, node
+from support.quantised_nets import relu_of_codes
 from support.rtl_configs import FED_SCALING
 from support.trained import DATA, needs_data
 
 TYPES = {"int8": (QuantType.QInt8, False), "uint8": (QuantType.QUInt8, False), "symmetric": (QuantType.QInt8, True)}
 
+#: Contents of a model that nobody reads.
+MODEL = b"a model"
 #: What ``--json`` says of results on codes.
 CODE_KEYS = {"shape", "type", "scale", "zero"}
 
@@ -68,11 +73,11 @@ def test_too_large_a_network_is_told_what_takes_it(network):
 def test_every_code_is_that_of_the_definition(network, samples):
     codes = compile_codes(network, FED_SCALING)
     found, flags = results(codes, {"x": samples}, FED_SCALING)
-    wanted, exact = codes.expected({"x": samples}), network.run({"x": samples})
+    wanted, exact = codes.package.expected({"x": samples}), network.run({"x": samples})
     assert equal(found, wanted) and not flags
     assert found["y"].dtype == exact["y"].dtype
     assert np.abs(found["y"].astype(int) - exact["y"].astype(int)).max() <= 2
-    assert codes.split.host == []
+    assert codes.package.split.host == []
 
 
 @pytest.mark.slow
@@ -84,7 +89,7 @@ def test_codes_of_few_bits(kind, bits, samples, tmp_path):
     config = FED_SCALING.replace(act_mant=6)
     codes = compile_codes(integer.load(proto, pairs=False), config)
     found, flags = results(codes, {"x": samples}, config)
-    assert equal(found, codes.expected({"x": samples})) and not flags
+    assert equal(found, codes.package.expected({"x": samples})) and not flags
     assert len(np.unique(found["y"])) > 3
     if bits == 4:  # the sum of two tensors is a table with two indices elsewhere
         source = tmp_path / "few.onnx"
@@ -100,24 +105,24 @@ def test_codes_at_the_ends_of_their_range(network):
     x = np.random.default_rng(2).choice([scheme.low, scheme.low + 1, scheme.zero, scheme.high], (6, *SHAPE))
     codes = compile_codes(network, FED_SCALING)
     found, flags = results(codes, {"x": x}, FED_SCALING)
-    assert equal(found, codes.expected({"x": x})) and not flags
+    assert equal(found, codes.package.expected({"x": x})) and not flags
 
 
 def test_a_difference_is_noticed(network, samples):
     codes = compile_codes(network, FED_SCALING)
-    k = next(k for k, part in enumerate(codes.split.npu.operations) if isinstance(part, WeightedPair))
-    part = codes.split.npu.operations[k]
+    k = next(k for k, part in enumerate(codes.package.split.npu.operations) if isinstance(part, WeightedPair))
+    part = codes.package.split.npu.operations[k]
     weights = (part.weights[0] // 2, part.weights[1])
-    codes.split.npu.operations[k] = dataclasses.replace(part, weights=weights)
+    codes.package.split.npu.operations[k] = dataclasses.replace(part, weights=weights)
     found, _ = results(codes, {"x": samples}, FED_SCALING)
-    assert not equal(found, codes.expected({"x": samples}))
+    assert not equal(found, codes.package.expected({"x": samples}))
 
 
 def test_a_requantisation_and_the_functions_behind_it_are_one_table(network):
     codes = compile_codes(network, FED_SCALING)
-    kinds = [type(part).__name__ for part in codes.split.npu.operations]
+    kinds = [type(part).__name__ for part in codes.package.split.npu.operations]
     assert kinds.count("CodeTable") >= 2
-    layers = codes.compiled.lowered.layers
+    layers = codes.lowered.layers
     assert len(layers) == len(kinds) - kinds.count("CodeTable") - kinds.count("CodeMovement")
     assert all(len(layer.table_specs) <= 1 for layer in layers)
 
@@ -131,15 +136,15 @@ def test_what_the_host_computes_is_at_the_end(samples, tmp_path):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
     proto = model(nodes, {"x": ["N", *SHAPE]}, constants=constants)
     codes = compile_codes(integer.load(quantised(tmp_path, proto, samples, **options)), FED_SCALING)
-    assert [type(part).__name__ for part in codes.split.host] == ["CodeSoftmax"]
+    assert [type(part).__name__ for part in codes.package.split.host] == ["CodeSoftmax"]
     found, _ = results(codes, {"x": samples}, FED_SCALING)
-    assert equal(found, codes.expected({"x": samples}))
+    assert equal(found, codes.package.expected({"x": samples}))
 
 
 def test_codes_that_may_be_further_away_are_named(network, monkeypatch):
     codes = compile_codes(network, FED_SCALING)
     assert codes.warnings == []
-    monkeypatch.setattr(npu_network, "_LARGE_ERROR", 1e-3)
+    monkeypatch.setattr(codes_package, "_LARGE_ERROR", 1e-3)
     lines = codes.warnings
     assert lines and all(": scales of its channels differ by a factor of " in line for line in lines)
     assert all(", and 16 bits hold the least with " in line for line in lines)
@@ -151,10 +156,12 @@ def test_accumulators_that_the_npu_does_not_hold(network):
     assert not any("accumulators" in line for line in compile_codes(network, FED_SCALING).warnings)
     config = FED_SCALING.replace(acc_width=FED_SCALING.acc_width - FED_SCALING.scaled_bits + 23)
     codes = compile_codes(network, config)
-    (pair,) = (part for part in codes.split.npu.operations if isinstance(part, WeightedPair))
+    (pair,) = (part for part in codes.package.split.npu.operations if isinstance(part, WeightedPair))
     (line,) = (line for line in codes.warnings if "accumulators" in line)
     assert line.startswith(f"{pair.output}: accumulators may reach {pair.largest_sum}, and the NPU holds 23 bits: ")
-    assert f"{pair.name}: accumulators may reach {pair.largest_sum}, beyond 23 bits" in codes.arithmetic.report()
+    assert (
+        f"{pair.name}: accumulators may reach {pair.largest_sum}, beyond 23 bits" in codes.package.arithmetic.report()
+    )
     scheme = network.graph.schemes[network.graph.inputs["x"]]
     rng, fits = np.random.default_rng(3), 0
     for k in range(24):
@@ -163,10 +170,10 @@ def test_accumulators_that_the_npu_does_not_hold(network):
         found, flags = results(codes, {"x": x}, config)
         if flags:
             with pytest.raises(OverflowError, match=r"^accumulators must fit 23 bits, not be in "):
-                codes.expected({"x": x})
+                codes.package.expected({"x": x})
         else:
             fits += 1
-            assert equal(found, codes.expected({"x": x}))
+            assert equal(found, codes.package.expected({"x": x}))
     assert 0 < fits < 24
 
 
@@ -210,31 +217,57 @@ def test_products_behind_the_host_are_named(samples, tmp_path):
 
 def test_a_folder_gives_the_same_codes(network, samples, tmp_path):
     codes = compile_codes(network, FED_SCALING)
-    save_codes(codes, tmp_path / "net")
-    loaded = load_codes(tmp_path / "net")
+    save_package(codes.package, tmp_path / "net", MODEL)
+    loaded = load_package(tmp_path / "net")
     assert loaded.image.program == codes.image.program
     found, _ = results(loaded, {"x": samples}, FED_SCALING)
-    assert equal(found, codes.expected({"x": samples})) and equal(loaded.expected({"x": samples}), found)
-    own = integer.load_network(tmp_path / "net").run({"x": samples})
+    assert equal(found, codes.package.expected({"x": samples})) and equal(loaded.expected({"x": samples}), found)
+    own = load_codes(tmp_path / "net").run({"x": samples})
     assert equal(own, network.run({"x": samples}))
 
 
 def test_a_folder_of_a_removed_preset(network, samples, tmp_path):
     codes = compile_codes(network, FED_SCALING.replace(name="ecp5-85f-int8", board="ulx3s-85f"))
-    save_codes(codes, net := tmp_path / "net")
+    save_package(codes.package, net := tmp_path / "net", MODEL)
     np.savez(tmp_path / "x.npz", x=samples)
     assert run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")[0] == 0
-    assert equal(dict(np.load(tmp_path / "y.npz")), codes.expected({"x": samples}))
+    assert equal(dict(np.load(tmp_path / "y.npz")), codes.package.expected({"x": samples}))
     code, output = run("flash", net, "--build", tmp_path)
     assert code == 1 and "a preset that was removed: ecp5-85f takes its place" in output
-    assert f"`concord compile MODEL --exact --preset ecp5-85f -o {net}`, with the options of then" in output
+    again = f"`concord compile {net}/model.onnx --exact --preset ecp5-85f -o {net}`, with the options of then"
+    assert again in output
 
 
-def test_files_of_two_networks_do_not_go_together(network, tmp_path):
-    save_codes(compile_codes(network, FED_SCALING), tmp_path / "net")
-    (tmp_path / "net" / "npu.ports").write_bytes(b"")
-    with pytest.raises(ProgramError, match=r"npu\.ports"):
-        load_codes(tmp_path / "net")
+def test_python_compiles_them_as_the_command_does(samples, tmp_path):
+    """Results are codes; what a network on codes has nothing for is refused."""
+    proto = relu_of_codes()
+    network = concord.compile(proto, exact=True, config=FED_SCALING)
+    x = np.float32([[1, -1, 0, 99]])
+    (found,) = network.run({"x": x}).values()
+    assert found.dtype == np.uint8 and np.array_equal(found, integer.load(proto).run({"x": x})["y"])
+    network.save(tmp_path / "net")
+    assert (tmp_path / "net" / "model.onnx").read_bytes() == proto.SerializeToString()
+    assert np.array_equal(concord.load(tmp_path / "net")(x[0]), found[0])
+    for options, why in (
+        ({}, "exact must be given with preset or config: concord.integer.load needs no NPU"),
+        ({"preset": "ecp5-85f", "batch": 2, "calibrate": x}, "a network on codes must be given without --batch, --cal"),
+        ({"board": "ulx3s-85f"}, "--exact must be given with --preset or --config for a --board and a --link"),
+    ):
+        with pytest.raises(ValueError, match=f"^{why}"):
+            concord.compile(proto, exact=True, **options)
+    with pytest.raises(ValueError, match=r"^--rounding must be given with --exact"):
+        concord.compile(proto, rounding="onnx")
+
+
+def test_a_report_compares_every_layer_with_the_definition(network, samples):
+    """Also where the host pads an input, takes off an offset, or leaves out a code."""
+    codes = compile_codes(network, FED_SCALING)
+    facts = analyse(codes, {"x": samples})
+    assert facts.error == 0 and len(facts.layers) > 4
+    assert {part.largest for layer in facts.layers for part in (layer.error, layer.own_error)} == {0.0}
+    assert all(layer.work.cycles > 0 for layer in facts.layers) and not facts.inexact
+    wrong = dataclasses.replace(codes, definition=codes.graph)
+    assert not codes.package.arrangement.input_offsets or analyse(wrong, {"x": samples}).error > 0
 
 
 @pytest.mark.slow
@@ -246,13 +279,13 @@ def test_commands(samples, tmp_path):
     words = ("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f", "-o", net)
     code, output = run(*words)
     assert code == 0, output
-    assert "net.program, net.tables, npu.image, npu.ports; ecp5-85f: 6 layers" in output
+    assert f"{net}: 6 layers, 58 instructions" in output
     assert "samples/s in a batch" in output
     code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz")
     assert code == 0, output
     assert " of 20 codes are others than with the scales of the network" in output and "no flags were raised" in output
     codes = compile_codes(wanted, ECP5_85F)
-    assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes.expected({"x": samples})["y"])
+    assert np.array_equal(np.load(tmp_path / "y.npz")["y"], codes.package.expected({"x": samples})["y"])
     code, output = run("run", net, "-i", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--json")
     facts = json.loads(output)
     assert code == 0 and facts["flags"] == [] and facts["results"]["y"].keys() == CODE_KEYS | {"different", "most"}
@@ -267,7 +300,14 @@ def test_commands(samples, tmp_path):
     assert code == 0, output
     assert np.array_equal(np.load(tmp_path / "z.npz")["y"], wanted.run({"x": samples})["y"])
     code, output = run("inspect", net)
-    assert code == 0, output
+    assert code == 0 and "9 operations" in output and "Rates at" in output and "IntegerConvolution" in output, output
+    code, output = run("report", net, "-i", tmp_path / "x.npz")
+    assert code == 0 and "6 layers, agreement 100.0 %, error of the result 0.00 %, no flags" in output, output
+    facts = json.loads((net / "report.json").read_text())
+    assert facts["codes"]["operations"][0]["used"]["sizes"] == [4, 8, 8, 8] and len(facts["layers"]) == 6
+    assert NetworkFacts.from_json((net / "report.json").read_text()).codes.samples == 4
+    page = (net / "report.html").read_text()
+    assert "at the ends" in page and "samples/s" in page
     code, output = run(*words[:3], "--board", "ulx3s-85f", "-o", net)
     assert code == 1 and "--exact must be given with --preset or --config for a --board and a --link" in output
     code, output = run(*words[:4], "ecp5-85f-256", "-o", net)
@@ -293,8 +333,8 @@ def test_networks_of_mlperf_tiny(name):
         for name, tensor in graph.inputs.items()
     }
     found, flags = results(codes, inputs, ECP5_85F)
-    assert equal(found, codes.expected(inputs)) and not flags
-    assert any(isinstance(part, WindowSums) for part in codes.split.npu.operations) or name == "sww_dscnn1d"
+    assert equal(found, codes.package.expected(inputs)) and not flags
+    assert any(isinstance(part, WindowSums) for part in codes.package.split.npu.operations) or name == "sww_dscnn1d"
 
 
 @needs_data
