@@ -19,7 +19,7 @@ from concord.compiler.ir.quantized import held_weight
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.model import Compiled, compile_graph
 from concord.graph.ir import Shape
-from concord.integer.network import IntegerNetwork
+from concord.integer.network import CodeArray, IntegerNetwork
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.weighted_sums import WeightedSums
 from concord.program.allocator import CapacityError
