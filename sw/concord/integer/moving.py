@@ -30,7 +30,7 @@ from concord.integer.shape_values import SAMPLES
 Moves = tuple[Move, ...]
 
 #: Modes of Pad that repeat elements, called as in NumPy.
-_REPEATING = ("reflect", "edge", "wrap")
+_REPEATING = ("reflect", "edge", "wrap", "symmetric")
 #: Coordinates that ONNX Runtime rounds to binary32 in the end only.
 _IN_BINARY64 = "half_pixel_symmetric"
 
@@ -253,10 +253,12 @@ def _code_of_padding(ctx: Reading, node: OnnxNode) -> int:
     if operand in ctx.weights:
         value = np.float32((ctx.weights[operand].offsets * ctx.weights[operand].scale).item())
     else:
-        value = np.float32(ctx.constant(operand, "value").item() if operand else node.attrs.get("value", 0.0))
+        value = ctx.constant(operand, "value").reshape(-1)[0] if operand else np.float32(node.attrs.get("value", 0.0))
     if node.input(0) in ctx.floats or node.input(0) in ctx.constants:
         raise Refusal(f"must read codes, not the floats {node.input(0)!r}", PAIR)
     scheme = ctx.scheme_of(ctx.codes(node.input(0)))
+    if value.dtype.kind in "iu":  # the code itself
+        return int(value)
     code = int(codes_of_floats(value, scheme).item())
     if np.float32(code - scheme.zero) * np.float32(scheme.scale) != value:
         raise Refusal(f"value must be a number that a code stands for, such as 0, not {value:g}", "pad with 0")

@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter, NotWritten
+from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, operator_pads, window_pads
+from concord.frontend.tflite_writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter
 
 Write = Callable[[LayoutWriter, FlatOperator], None]
 #: The number of TANH among activations in the schema.
 _TANH = 4
+#: Advice for options that are not supported.
+_EXPORT = "export the model with it"
 
 
 def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
@@ -26,7 +29,7 @@ def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
         return _clipped(writer, name, -1, 1)
     if kind == 3:
         return _clipped(writer, name, 0, 6)
-    raise NotWritten("its activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own")
+    raise Refusal("its activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own", _EXPORT)
 
 
 def _clipped(writer: LayoutWriter, name: str, least: float, most: float) -> str:
@@ -37,7 +40,7 @@ def _clipped(writer: LayoutWriter, name: str, least: float, most: float) -> str:
 def _constant(writer: LayoutWriter, index: int, what: str) -> Values:
     values = writer.tensors[index].real
     if values is None:
-        raise NotWritten(f"its {what} must be constant, not computed")
+        raise Refusal(f"its {what} must be constant, not computed", _EXPORT)
     return values
 
 
@@ -48,7 +51,7 @@ def _axes(writer: LayoutWriter, index: int, rank: int) -> list[int]:
 def _strides(options: Any) -> list[int]:
     strides = [options.StrideH(), options.StrideW()]
     if min(strides) < 1:
-        raise NotWritten(f"its strides must be at least 1, not {strides}")
+        raise Refusal(f"its strides must be at least 1, not {strides}", _EXPORT)
     return strides
 
 
@@ -187,7 +190,9 @@ def _lstm(writer: LayoutWriter, operator: FlatOperator) -> None:
     gates = [[operator.inputs[first + k] for k in (0, 3, 1, 2)] for first in (1, 5, 12)]
     beside = [*operator.inputs[9:12], *operator.inputs[16:18], *operator.inputs[20:]]
     if max(beside, default=-1) >= 0 or min(map(min, gates)) < 0 or options.FusedActivationFunction() != _TANH:
-        raise NotWritten("it must have four gates with biases and TANH, without peepholes, projection or normalisation")
+        raise Refusal(
+            "it must have four gates with biases and TANH, without peepholes, projection or normalisation", _EXPORT
+        )
     steps = writer.rows(x) if options.TimeMajor() else writer.node("Transpose", [writer.rows(x)], perm=[1, 0, 2])
     inner, outer, bias = (np.concatenate([np.asarray(_constant(writer, k, "weights")) for k in part]) for part in gates)
     constants = [inner[None], outer[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
@@ -200,7 +205,7 @@ def _lstm(writer: LayoutWriter, operator: FlatOperator) -> None:
 
 def _prelu(writer: LayoutWriter, operator: FlatOperator) -> None:
     if writer.tensors[operator.inputs[1]].data is None:
-        raise NotWritten("its slopes must be constant, not computed")
+        raise Refusal("its slopes must be constant, not computed", _EXPORT)
     _elementwise(writer, operator, _op("PRelu"))
 
 
@@ -221,10 +226,10 @@ def _compared(op: str) -> Write:
 def _gather(writer: LayoutWriter, operator: FlatOperator) -> None:
     """GATHER at constant places of a tensor, or at computed ones of a constant, as an embedding does it."""
     if operator.options.BatchDims():
-        raise NotWritten("it must have no batch dimensions")
+        raise Refusal("it must have no batch dimensions", _EXPORT)
     x, places = operator.inputs
     if writer.tensors[places].data is None and writer.tensors[x].data is None:
-        raise NotWritten("its indices or its table must be constant, not computed")
+        raise Refusal("its indices or its table must be constant, not computed", _EXPORT)
     if (values := writer.tensors[places].data) is None:
         indices = writer.rows(places)
     else:
@@ -235,20 +240,28 @@ def _gather(writer: LayoutWriter, operator: FlatOperator) -> None:
 
 def _mirrored(writer: LayoutWriter, operator: FlatOperator) -> None:
     x = operator.inputs[0]
-    if operator.options.Mode():
-        raise NotWritten("its mode must be REFLECT, not SYMMETRIC")
+    if operator.options.Mode() and not writer.of_codes:
+        raise Refusal("its mode must be REFLECT, not SYMMETRIC", _EXPORT)
+    mode = "symmetric" if operator.options.Mode() else "reflect"
     widths, channels = _constant(writer, operator.inputs[1], "paddings"), writer.in_channels(x)
     if channels:
         widths = widths[list(TO_CHANNELS)]
     pads = writer.constant(widths.T.ravel().astype(np.int64), "pads")
-    result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads], mode="reflect")
+    result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads], mode=mode)
     _moved(writer, operator, result, channels)
 
 
 def _blocks(writer: LayoutWriter, operator: FlatOperator) -> None:
     """DEPTH_TO_SPACE and SPACE_TO_DEPTH."""
-    op = "DepthToSpace" if operator.name == "DEPTH_TO_SPACE" else "SpaceToDepth"
-    result = writer.node(op, [writer.channels(operator.inputs[0])], blocksize=operator.options.BlockSize())
+    x, block, deep = operator.inputs[0], operator.options.BlockSize(), operator.name == "DEPTH_TO_SPACE"
+    if writer.of_codes:
+        batch, height, width, channels = writer.tensors[x].shape
+        parts = (height, width, block, block) if deep else (height // block, block, width // block, block)
+        rows = writer.reshaped(writer.rows(x), (batch, *parts, channels // block**2 if deep else channels))
+        rows = writer.node("Transpose", [rows], perm=(0, 1, 3, 2, 4, 5))
+        result = writer.reshaped(rows, writer.tensors[operator.outputs[0]].shape)
+    else:
+        result = writer.node("DepthToSpace" if deep else "SpaceToDepth", [writer.channels(x)], blocksize=block)
     _moved(writer, operator, result, channels=True)
 
 
@@ -278,12 +291,16 @@ def _reduction(op: str) -> Write:
 
 
 def _reshape(writer: LayoutWriter, operator: FlatOperator) -> None:
-    shape = writer.tensors[operator.outputs[0]].shape
-    _moved(writer, operator, writer.reshaped(writer.rows(operator.inputs[0]), shape))
+    x, shape = operator.inputs[0], writer.tensors[operator.outputs[0]].shape
+    if np.prod(shape) != np.prod(writer.tensors[x].shape):
+        raise Refusal(f"shape must be known, not {list(shape)}", "convert the network with fixed shapes")
+    _moved(writer, operator, writer.reshaped(writer.rows(x), shape))
 
 
 def _transpose(writer: LayoutWriter, operator: FlatOperator) -> None:
-    order = [int(axis) for axis in np.ravel(_constant(writer, operator.inputs[1], "order"))]
+    order = _axes(writer, operator.inputs[1], len(writer.tensors[operator.inputs[0]].shape))
+    if writer.of_codes and (sorted(order) != list(range(len(order))) or order[:1] != [0]):
+        raise Refusal(f"order must leave the axis of the samples first, not be {order}", "compute it outside")
     _moved(writer, operator, writer.node("Transpose", [writer.rows(operator.inputs[0])], perm=order))
 
 
@@ -297,14 +314,22 @@ def _concatenation(writer: LayoutWriter, operator: FlatOperator) -> None:
     (writer.same if len(codes) == 1 else writer.put)(operator.outputs[0], result, channels)
 
 
+def _filling(writer: LayoutWriter, operator: FlatOperator) -> Any:
+    """The number that PAD and PADV2 add; of codes the code."""
+    if operator.name == "PADV2":
+        values = _constant(writer, operator.inputs[2], "value")
+        return (writer.tensors[operator.inputs[2]].data if writer.of_codes else np.float32(values)).ravel()[0]
+    zeros = writer.tensors[operator.outputs[0]].zeros
+    return zeros[0] if writer.of_codes and zeros.size else np.float32(0)
+
+
 def _pad(writer: LayoutWriter, operator: FlatOperator) -> None:
     x = operator.inputs[0]
     widths, channels = _constant(writer, operator.inputs[1], "paddings"), writer.in_channels(x)
     if channels:
         widths = widths[list(TO_CHANNELS)]
-    filling = _constant(writer, operator.inputs[2], "value") if operator.name == "PADV2" else np.zeros(1)
     pads = writer.constant(widths.T.ravel().astype(np.int64), "pads")
-    value = writer.constant(np.float32(filling.ravel()[0]), "value")
+    value = writer.constant(_filling(writer, operator), "value")
     result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads, value])
     _moved(writer, operator, result, channels)
 
@@ -319,7 +344,7 @@ def _slice(writer: LayoutWriter, operator: FlatOperator) -> None:
 def _strided_slice(writer: LayoutWriter, operator: FlatOperator) -> None:
     options = operator.options
     if options.EllipsisMask() or options.NewAxisMask():
-        raise NotWritten("it must have neither an ellipsis nor a new axis")
+        raise Refusal("it must have neither an ellipsis nor a new axis", _EXPORT)
     begin, end, steps = (_constant(writer, k, "bounds").ravel().astype(np.int64).copy() for k in operator.inputs[1:4])
     far = np.iinfo(np.int32).max
     for axis, step in enumerate(steps):
@@ -338,8 +363,29 @@ def _strided_slice(writer: LayoutWriter, operator: FlatOperator) -> None:
 
 def _sliced(writer: LayoutWriter, operator: FlatOperator, begin: Values, end: Values, steps: Values) -> str:
     axes = np.arange(len(begin), dtype=np.int64)
+    if writer.of_codes:  # all samples, of which there may be more than in the file
+        begin, end, axes, steps = (values[1:] for values in (begin, end, axes, steps))
     bounds = [writer.constant(values.astype(np.int64), "bounds") for values in (begin, end, axes, steps)]
     return writer.node("Slice", [writer.rows(operator.inputs[0]), *bounds])
+
+
+def _nearest_places(size: int, made: int, aligned: bool, centred: bool) -> Values:
+    """Places of the nearest elements along an axis of ``size`` elements, of which ``made`` become."""
+    corner = aligned and made > 1
+    scale = np.float32(size - 1) / np.float32(made - 1) if corner else np.float32(size) / np.float32(made)
+    numbers = (np.arange(made, dtype=np.float32) + np.float32(0.5 if centred else 0)) * scale
+    rounded = np.floor(numbers + np.float32(0.5)) if aligned else np.floor(numbers)
+    return rounded.clip(0, size - 1).astype(np.int64)
+
+
+def _nearest(writer: LayoutWriter, operator: FlatOperator) -> None:
+    """RESIZE_NEAREST_NEIGHBOR of codes: those at some places along both axes of the image."""
+    x, options = operator.inputs[0], operator.options
+    name, image, out = writer.rows(x), writer.tensors[x].shape, writer.tensors[operator.outputs[0]].shape
+    for axis in (1, 2):
+        places = _nearest_places(image[axis], out[axis], options.AlignCorners(), options.HalfPixelCenters())
+        name = writer.node("Gather", [name, writer.constant(places, "places")], axis=axis)
+    writer.same(operator.outputs[0], name)
 
 
 def _resize(writer: LayoutWriter, operator: FlatOperator) -> None:
@@ -371,7 +417,14 @@ def _converted(writer: LayoutWriter, operator: FlatOperator) -> None:
         writer.put(y, writer.channels(x) if channels else writer.rows(x), channels)
 
 
+#: What moves elements, or codes, which stay as they are.
+MOVED: dict[str, Write] = {
+    "RESHAPE": _reshape, "SQUEEZE": _reshape, "EXPAND_DIMS": _reshape, "TRANSPOSE": _transpose,
+    "PAD": _pad, "PADV2": _pad, "MIRROR_PAD": _mirrored, "STRIDED_SLICE": _strided_slice, "GATHER": _gather,
+    "DEPTH_TO_SPACE": _blocks, "SPACE_TO_DEPTH": _blocks, "RESIZE_NEAREST_NEIGHBOR": _nearest,
+}  # fmt: skip
 OPERATORS: dict[str, Write] = {
+    **MOVED,
     "CONV_2D": _convolution, "DEPTHWISE_CONV_2D": _convolution, "TRANSPOSE_CONV": _transposed_convolution,
     "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _product,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
@@ -386,10 +439,8 @@ OPERATORS: dict[str, Write] = {
     "SOFTMAX": _softmax, "LOG_SOFTMAX": _softmax,
     "MEAN": _reduction("ReduceMean"), "SUM": _reduction("ReduceSum"),
     "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
-    "RESHAPE": _reshape, "SQUEEZE": _reshape, "EXPAND_DIMS": _reshape, "TRANSPOSE": _transpose,
-    "CONCATENATION": _concatenation, "PAD": _pad, "PADV2": _pad, "SLICE": _slice, "STRIDED_SLICE": _strided_slice,
+    "CONCATENATION": _concatenation, "SLICE": _slice,
     "RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize,
-    "GATHER": _gather, "MIRROR_PAD": _mirrored, "DEPTH_TO_SPACE": _blocks, "SPACE_TO_DEPTH": _blocks,
     "PRELU": _prelu, "SELECT_V2": _selected, "GREATER": _compared("Greater"), "LESS": _compared("Less"),
     "GREATER_EQUAL": _compared("GreaterOrEqual"), "LESS_EQUAL": _compared("LessOrEqual"),
     "QUANTIZE": _converted, "DEQUANTIZE": _converted,
