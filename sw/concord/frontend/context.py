@@ -24,7 +24,18 @@ _PRODUCTS = "let MatMulInteger, ConvInteger or DequantizeLinear read them"
 
 
 class OnnxNode:
-    """A node of the file: its operator, name, inputs, outputs and attributes as Python values."""
+    """A node of the file: its operator, name, inputs, outputs and attributes as Python values.
+
+    Members
+    -------
+    kernel : str
+        Operator of TensorFlow Lite for which the node stands, whose kernel computes it; empty for a node of ONNX.
+    options
+        Of that operator.
+    """
+
+    kernel: str = ""
+    options: Any = None
 
     def __init__(self, proto: Any):
         from onnx import helper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ _EXPORT = "export the model with it"
 
 
 def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
-    """Result of an operator after its activation, if it has one."""
+    """Result of an operator after its activation, if it has one; of codes the kernel limits them."""
+    if writer.of_codes:
+        return name
     kind = operator.options.FusedActivationFunction() if operator.options is not None else 0
     if kind == 0:
         return name
@@ -59,6 +62,9 @@ def _bias(writer: LayoutWriter, operator: FlatOperator, position: int) -> list[s
     """The bias, if there is one."""
     if len(operator.inputs) <= position or operator.inputs[position] < 0:
         return []
+    tensor = writer.tensors[operator.inputs[position]]
+    if writer.of_codes and tensor.data is not None:  # integers in the scale of the sums
+        return [writer.constant(tensor.data, tensor.name)]
     return [writer.rows(operator.inputs[position])]
 
 
@@ -67,11 +73,15 @@ def _convolution(writer: LayoutWriter, operator: FlatOperator) -> None:
     options, depthwise = operator.options, operator.name == "DEPTHWISE_CONV_2D"
     image, kernel = writer.tensors[x].shape, writer.tensors[w].shape
     dilations, strides = [options.DilationHFactor(), options.DilationWFactor()], _strides(options)
+    if min(dilations) < 1 or len(image) != 4 or len(kernel) != 4:
+        raise Refusal(f"it must have images of 4 axes, and dilations of at least 1, not {dilations}")
     order = (3, 0, 1, 2) if depthwise else TO_CHANNELS
-    group = image[3] if depthwise else image[3] // max(kernel[3], 1)
+    group, inputs = (image[3], 1) if depthwise else (image[3] // max(kernel[3], 1), kernel[3])
+    if group * inputs != image[3] or not group or kernel[order[0]] % group or (depthwise and kernel[0] != 1):
+        raise Refusal(f"weight of shape {list(kernel)} must fit an image of shape {list(image)}")
     result = writer.node(
         "Conv", [writer.channels(x), writer.weights(w, order), *_bias(writer, operator, 2)],
-        kernel_shape=kernel[1:3], strides=strides, dilations=dilations, group=max(group, 1),
+        kernel_shape=kernel[1:3], strides=strides, dilations=dilations, group=group,
         pads=operator_pads(options, image[1:3], kernel[1:3], strides, dilations),
     )  # fmt: skip
     writer.put(operator.outputs[0], _activated(writer, result, operator), channels=True)
@@ -81,6 +91,8 @@ def _transposed_convolution(writer: LayoutWriter, operator: FlatOperator) -> Non
     _, w, x = operator.inputs[:3]
     image, kernel = writer.tensors[x].shape, writer.tensors[w].shape
     strides, out = _strides(operator.options), writer.tensors[operator.outputs[0]].shape
+    if len(image) != 4 or len(kernel) != 4 or (kernel[3], kernel[0]) != (image[3], out[3]):
+        raise Refusal(f"weight of shape {list(kernel)} must fit images {list(image)} and {list(out)}")
     over = [(image[k + 1] - 1) * strides[k] + kernel[k + 1] - out[k + 1] for k in (0, 1)]
     result = writer.node(
         "ConvTranspose",
@@ -95,11 +107,14 @@ def _transposed_convolution(writer: LayoutWriter, operator: FlatOperator) -> Non
 def _fully_connected(writer: LayoutWriter, operator: FlatOperator) -> None:
     x, w = operator.inputs[:2]
     shape, out = writer.tensors[x].shape, writer.tensors[operator.outputs[0]].shape
-    rows, features = writer.rows(x), writer.tensors[w].shape[1]
-    if len(shape) != 2 or shape[1] != features:
-        rows = writer.reshaped(rows, (-1, features))
+    rows, kernel = writer.rows(x), writer.tensors[w].shape
+    wanted = (*out[:-1], kernel[-1]) if writer.of_codes else (-1, kernel[-1])
+    if len(kernel) != 2 or math.prod(shape) != math.prod(out[:-1]) * kernel[1]:
+        raise Refusal(f"weight must fit rows of {list(shape)}, not be of shape {list(kernel)}")
+    if shape[1:] != wanted[1:]:
+        rows = writer.reshaped(rows, wanted)
     result = writer.node("Gemm", [rows, writer.weights(w, (0, 1)), *_bias(writer, operator, 2)], transB=1)
-    if len(out) != 2:
+    if len(out) != 2 and not writer.of_codes:
         result = writer.reshaped(result, out)
     writer.put(operator.outputs[0], _activated(writer, result, operator))
 
@@ -107,6 +122,8 @@ def _fully_connected(writer: LayoutWriter, operator: FlatOperator) -> None:
 def _pool(writer: LayoutWriter, operator: FlatOperator) -> None:
     (x,), options = operator.inputs, operator.options
     kernel, strides = [options.FilterHeight(), options.FilterWidth()], _strides(options)
+    if min(kernel) < 1 or len(writer.tensors[x].shape) != 4:
+        raise Refusal(f"it must have images of 4 axes, and windows of at least 1, not {kernel}")
     pads = window_pads(options.Padding(), writer.tensors[x].shape[1:3], kernel, strides, (1, 1))
     average = operator.name == "AVERAGE_POOL_2D"
     result = writer.node(
@@ -417,18 +434,18 @@ def _converted(writer: LayoutWriter, operator: FlatOperator) -> None:
         writer.put(y, writer.channels(x) if channels else writer.rows(x), channels)
 
 
-#: What moves elements, or codes, which stay as they are.
-MOVED: dict[str, Write] = {
+#: Operators that are nodes of ONNX on codes, too: what moves elements, products and pools.
+WRITTEN: dict[str, Write] = {
     "RESHAPE": _reshape, "SQUEEZE": _reshape, "EXPAND_DIMS": _reshape, "TRANSPOSE": _transpose,
     "PAD": _pad, "PADV2": _pad, "MIRROR_PAD": _mirrored, "STRIDED_SLICE": _strided_slice, "GATHER": _gather,
     "DEPTH_TO_SPACE": _blocks, "SPACE_TO_DEPTH": _blocks, "RESIZE_NEAREST_NEIGHBOR": _nearest,
-}  # fmt: skip
-OPERATORS: dict[str, Write] = {
-    **MOVED,
     "CONV_2D": _convolution, "DEPTHWISE_CONV_2D": _convolution, "TRANSPOSE_CONV": _transposed_convolution,
     "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _product,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "AVERAGE_POOL_2D": _pool, "MAX_POOL_2D": _pool,
+}  # fmt: skip
+OPERATORS: dict[str, Write] = {
+    **WRITTEN,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "ADD": _of(_op("Add")), "SUB": _of(_op("Sub")), "MUL": _of(_op("Mul")), "DIV": _of(_op("Div")),
     "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")), "SQUARED_DIFFERENCE": _of(_op("Sub"), _twice),
     "RELU": _of(_op("Relu")), "RELU6": _clip(0, 6), "RELU_N1_TO_1": _clip(-1, 1), "RELU_0_TO_1": _clip(0, 1),

@@ -157,14 +157,7 @@ class LayoutWriter:
 
 
 class CodeNode(OnnxNode):
-    """An operator of a file as a node that reads and makes codes, which its kernel computes.
-
-    Members
-    -------
-    operator : FlatOperator
-    options
-        Of the operator.
-    """
+    """An operator of a file as a node that reads and makes codes, which its kernel computes."""
 
     def __init__(self, operator: FlatOperator, names: Sequence[str]):
         self.op = self.label = operator.name
@@ -172,7 +165,7 @@ class CodeNode(OnnxNode):
         self.inputs = [names[index] if index >= 0 else "" for index in operator.inputs]
         self.outputs = [names[index] for index in operator.outputs]
         self.name = self.outputs[0]
-        self.operator, self.options = operator, operator.options
+        self.operator, self.kernel, self.options = operator, operator.name, operator.options
 
 
 class CodeWriter(LayoutWriter):
@@ -191,22 +184,46 @@ class CodeWriter(LayoutWriter):
     def __init__(self, model: FlatModel):
         super().__init__(model)
         self.names = [self.fresh(tensor.name) for tensor in model.tensors]
+        self.operator = self.stem = ""
         named = zip(self.names, model.tensors, strict=True)
         self.constants: dict[str, Values] = {name: tensor.data for name, tensor in named if tensor.data is not None}
 
     def written(self, write: Callable[[LayoutWriter, FlatOperator], None], operator: FlatOperator) -> list[OnnxNode]:
         """The nodes that a function writes of an operator."""
         self.nodes.clear()
+        self.operator, self.stem = operator.name, self.names[operator.outputs[0]]
         write(self, operator)
-        return [OnnxNode(node) for node in self.nodes]
+        nodes = [OnnxNode(node) for node in self.nodes]
+        for node in nodes:
+            node.kernel, node.options, node.name = operator.name, operator.options, self.stem
+        return nodes
 
     def constant(self, values: npt.ArrayLike, name: str = "constant") -> str:
         unique = self.fresh(name)
         self.constants[unique] = np.asarray(values)
         return unique
 
+    def node(self, op: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
+        return super().node(op, inputs, name or f"{self.stem}/{op.lower()}", **attributes)
+
     def rows(self, index: int) -> str:
         return self.names[index]
+
+    channels = rows
+
+    def weights(self, index: int, order: Sequence[int]) -> str:
+        """A weight with its axes in another order; ``Refusal`` for codes for which there is no kernel."""
+        tensor = self.tensors[index]
+        if tensor.data is not None and tensor.scales.size and np.isfinite(tensor.scales).all():
+            single, kinds = tensor.scales.size == 1, ("INT8", "UINT8")
+            if tensor.kind not in kinds[: 1 + single] or not (tensor.scales > 0).all():
+                reason = f"weight must be codes of INT8 with positive scales, or of UINT8 with one, not {tensor.kind}"
+                raise Refusal(reason, "quantise it to int8")
+            if tensor.zeros.any() and not (single and (tensor.kind == "UINT8" or self.operator == "FULLY_CONNECTED")):
+                raise Refusal("weight must have zero points of 0", "quantise it symmetrically")
+            if not np.iinfo(tensor.data.dtype).min <= tensor.zeros[0] <= np.iinfo(tensor.data.dtype).max:
+                raise Refusal(f"zero point of the weight must be one of its codes, not {tensor.zeros[0]}")
+        return super().weights(index, order)
 
     def reshaped(self, name: str, shape: Sequence[int]) -> str:
         """A tensor with another shape, but for the samples, whose number stays."""

@@ -217,10 +217,10 @@ def import_integer_graph(
     kinds = {name: _type_name(kind) for name, kind in types.items()}
     fusion = Fusion(nodes, uses, constants, kinds, optimised)
     ctx = Reading(graph, opset(proto), constants, floats, types, names, uses, fusion)
-    return read_nodes(ctx, nodes, [item.name for item in proto.graph.output], _read)
+    return read_nodes(ctx, nodes, [item.name for item in proto.graph.output], read_node)
 
 
-def _read(ctx: Reading, node: OnnxNode) -> None:
+def read_node(ctx: Reading, node: OnnxNode) -> None:
     """Read a node, or the nodes that it stands for."""
     for part in in_pairs(ctx, node) or [node]:
         if not is_folded(ctx, part):

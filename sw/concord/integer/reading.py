@@ -75,6 +75,8 @@ class Reading:
         Float tensors that are computed as they are: the wide tensor.
     products : dict of str to OpenProduct
         Results of MatMul, to which an Add may add a bias.
+    last : bool
+        Whether channels are the last axis of images.
     """
 
     graph: IntegerGraph
@@ -91,6 +93,7 @@ class Reading:
     sums: dict[str, Accumulators] = field(default_factory=dict)
     wide: dict[str, str] = field(default_factory=dict)
     products: dict[str, OpenProduct] = field(default_factory=dict)
+    last: bool = False
     _samples: dict[str, Integers] = field(default_factory=dict)
 
     def unique(self, stem: str) -> str:
@@ -98,6 +101,10 @@ class Reading:
         name = unused_name(stem, self.taken)
         self.taken.add(name)
         return name
+
+    def spatial_axes(self, rank: int) -> range:
+        """Axes of an image of so many dimensions that are not of the samples or the channels."""
+        return range(2 - self.last, 2 - self.last + rank)
 
     def constant(self, name: str, what: str) -> NDArray[Any]:
         """A constant; ``Refusal`` if it is none."""

@@ -11,7 +11,7 @@ from concord.frontend.errors import Refusal
 from concord.integer.reading import Reading
 
 
-def window_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def window_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, Any]:
     """Strides, dilations and pads of what slides over the first operand, by ``auto_pad`` and ``ceil_mode``, too."""
     rank = len(kernel)
     strides = tuple(node.attrs.get("strides", [1] * rank))
@@ -38,7 +38,7 @@ def window_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> di
         begins = pads[:rank]
         ends = map(_up_to_the_last_window, ctx.sizes_of(node.input(0))[2:], strides, extents, begins, pads[rank:])
         pads = (*begins, *ends)
-    return {"strides": strides, "dilations": dilations, "pads": pads}
+    return {"strides": strides, "dilations": dilations, "pads": pads, "last": ctx.last}
 
 
 def convolution_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def add(values, scheme=MIDDLE, **codes):
     "write, reason",
     [
         (conv(SYMMETRIC | {"zero": 1}), "weight must have zero points of 0"),
-        (conv(SYMMETRIC | {"axis": 3}), "weight must have its scales along axis 0, not 3"),
+        (conv(SYMMETRIC | {"axis": 3}), "weight must have its scales along axis 0, not 1"),
         (conv(weights(4, 1, 1, 3)), "weight of shape [4, 1, 1, 3] must fit an image of shape [1, 2, 2, 4]"),
         (conv(strideH=0), "strides must be at least 1, not [0, 1]"),
         (conv(dilationHFactor=0), "dilations of at least 1, not [0, 1]"),
@@ -196,7 +196,7 @@ def add(values, scheme=MIDDLE, **codes):
         (op("RESHAPE", (2, 8), None, [np.int32([2, 8])]), "'y' must be that of the samples, [1], not of [2, 8]"),
         (op("RESHAPE", (1, 15), None, [np.int32([1, 15])]), "shape must be known, not [1, 15]"),
         (op("TRANSPOSE", (2, 1, 2, 4), None, [np.int32([1, 0, 2, 3])]), "samples first, not be [1, 0, 2, 3]"),
-        (op("PAD", (3, 2, 2, 4), None, [np.int32([[1, 1], [0, 0], [0, 0], [0, 0]])]), "must leave axis 0 as it is, which is that of"),
+        (op("PAD", (3, 2, 2, 4), None, [np.int32([[1, 1], [0, 0], [0, 0], [0, 0]])]), "must leave axis 0 as it is"),
         (op("SOFTMAX", SAME_SHAPE, "SoftmaxOptions", beta=1.0), "must be 1/256 and -128, not 0.0500000007 and 3"),
         (op("HARD_SWISH", SAME_SHAPE, scheme={"scale": 1e-9}), "scale of the result must be at least 0.00015"),
         (op("RELU", SAME_SHAPE, dtype=np.float32, scheme={}), "'y' must be codes of int8, uint8 or int16 with a"),

@@ -81,5 +81,5 @@ def test_weights_of_an_input_that_is_always_zero():
     x, y = net.tensor((1, 4), np.int16, scale=0.01), net.tensor((1, 2), np.int16, scale=0.01)
     w = net.constant(np.zeros((2, 4), np.int8), scale=[np.inf, 0.1])
     net.op("FULLY_CONNECTED", [x, w], y, "FullyConnectedOptions")
-    with pytest.raises(integer.UnquantisedModel, match="scales of the weight must be finite, not inf"):
+    with pytest.raises(integer.UnquantisedModel, match="must be finite, not inf, as for inputs that are always 0"):
         integer.load(net.bytes([x], [y]))

@@ -6,12 +6,11 @@ from math import prod
 
 import numpy as np
 
+from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.tflite_file import window_pads
-from concord.frontend.tflite_writer import CodeNode
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
-from concord.integer.moves import ConcatMove, Move, PadMove, ReshapeMove, TakeMove, TransposeMove
+from concord.integer.moves import ConcatMove, ReshapeMove, TakeMove, TransposeMove
 from concord.integer.operations import CodeMaximum, CodeMovement
 from concord.integer.tflite import point_wise
 from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
@@ -19,17 +18,12 @@ from concord.integer.tflite.operators import (
     Kernel,
     axes_behind_samples,
     check_kinds,
-    emit_product,
-    has_wide_sums,
     operands_of,
-    product_multiplier,
     same_scheme,
-    strides_of,
-    weight_codes,
 )
 from concord.integer.tflite.reading import KernelReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
-from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution
+from concord.integer.weighted_sums import IntegerConvolution
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
 
@@ -37,33 +31,6 @@ from concord.transfer import CodeRange, UniformAffine
 _SHARE_BITS = 10
 #: Bits by which codes are moved up in front of a difference that is squared, and in front of other sums.
 _SQUARE_UP, _SUM_UP = 7, 20
-
-
-def _transposed_convolution(ctx: KernelReading, node: CodeNode) -> None:
-    """TRANSPOSE_CONV: a convolution with turned weights, of an image with zeros between its elements."""
-    _, w, x, *bias = node.inputs
-    node.inputs = [x, w, *bias]  # the other operators have the image, the weight and the bias in this order
-    (y,), wide, strides = node.outputs, has_wide_sums(ctx, node), strides_of(node)
-    codes, source = ctx.codes(x), ctx.scheme_of(x)
-    check_kinds(ctx, node, x)
-    weight, scales = weight_codes(ctx, node, 0)
-    image, kernel, made = ctx.tensors[x].shape, ctx.tensors[w].shape, ctx.tensors[y].shape
-    if len(image) != 4 or len(kernel) != 4 or (kernel[3], kernel[0]) != (image[3], made[3]):
-        raise Refusal(f"weight of shape {list(kernel)} must fit images {list(image)} and {list(made)}")
-    begins = window_pads(node.options.Padding(), made[1:3], kernel[1:3], strides, (1, 1))[:2]
-    moves: list[Move] = []
-    widths = [(0, 0), (0, 0), (0, 0), (0, 0)]
-    for axis, begin, step in zip((1, 2), begins, strides, strict=True):
-        size, window = image[axis], kernel[axis]
-        # What each place of the padded image reads: an element, or the zero after the last one.
-        places = (np.arange(made[axis] + window - 1) + begin - window + 1) / step
-        inside = (places >= 0) & (places < size) & (places == np.floor(places))
-        widths[axis] = (0, 1)
-        moves.append(TakeMove(axis, tuple(int(place) for place in np.where(inside, places, size))))
-    codes = ctx.moved_codes(f"{y}/between", [PadMove(tuple(widths), source.zero), *moves], codes)
-    how = ctx.to_codes(node, product_multiplier(ctx, node, x, scales, wide), wide)
-    turned_weight = np.transpose(weight[:, ::-1, ::-1], (0, 3, 1, 2))
-    emit_product(ctx, node, codes, turned_weight, how, strides=(1, 1), dilations=(1, 1), groups=1, pads=(0, 0, 0, 0))
 
 
 def _shares(size: int, made: int, aligned: bool, centred: bool) -> tuple[Integers, Integers]:
@@ -78,7 +45,7 @@ def _shares(size: int, made: int, aligned: bool, centred: bool) -> tuple[Integer
     return np.stack([lower, upper]), np.stack([(1 << _SHARE_BITS) - rest, rest])
 
 
-def _bilinear(ctx: KernelReading, node: CodeNode) -> None:
+def _bilinear(ctx: KernelReading, node: OnnxNode) -> None:
     """RESIZE_BILINEAR: four elements for each one, summed up with their shares as a depthwise convolution does it."""
     x, (y,), options = node.inputs[0], node.outputs, node.options
     check_kinds(ctx, node, x)
@@ -108,7 +75,7 @@ def _bilinear(ctx: KernelReading, node: CodeNode) -> None:
     ctx.moved_codes(y, [TransposeMove((0, 1, 3, 2)), ReshapeMove((0, *made[1:]))], sums, y)
 
 
-def _greatest(ctx: KernelReading, node: CodeNode, codes: str, count: int, least: bool) -> None:
+def _greatest(ctx: KernelReading, node: OnnxNode, codes: str, count: int, least: bool) -> None:
     """The greatest, or the least, of ``count`` codes ``[samples, count, elements, 1]``."""
     scheme, (y,) = ctx.scheme_of(codes), node.outputs
 
@@ -123,7 +90,7 @@ def _greatest(ctx: KernelReading, node: CodeNode, codes: str, count: int, least:
     ctx.moved_codes(y, [ReshapeMove((0, *ctx.tensors[y].shape[1:]))], turned(codes, "back"), y)
 
 
-def _reduced(ctx: KernelReading, node: CodeNode) -> None:
+def _reduced(ctx: KernelReading, node: OnnxNode) -> None:
     """REDUCE_MAX and REDUCE_MIN: a window of all elements along some axes."""
     x, shape = node.inputs[0], ctx.tensors[node.inputs[0]].shape
     check_kinds(ctx, node, x)
@@ -136,7 +103,7 @@ def _reduced(ctx: KernelReading, node: CodeNode) -> None:
     _greatest(ctx, node, codes, count, node.op == "REDUCE_MIN")
 
 
-def _extremes(ctx: KernelReading, node: CodeNode) -> None:
+def _extremes(ctx: KernelReading, node: OnnxNode) -> None:
     """MAXIMUM and MINIMUM of two tensors, or of a tensor and one constant code."""
     check_kinds(ctx, node, *node.inputs)
     same_scheme(ctx, node, *node.inputs)
@@ -159,7 +126,7 @@ def _extremes(ctx: KernelReading, node: CodeNode) -> None:
     _greatest(ctx, node, pair, 2, least)
 
 
-def _prelu(ctx: KernelReading, node: CodeNode) -> None:
+def _prelu(ctx: KernelReading, node: OnnxNode) -> None:
     """PRELU: positive codes by one multiplier, negative ones times a factor by another; one of both is 0."""
     x, slope = node.inputs
     check_kinds(ctx, node, x, slope)
@@ -181,7 +148,7 @@ def _prelu(ctx: KernelReading, node: CodeNode) -> None:
     )  # fmt: skip
 
 
-def _squared_difference(ctx: KernelReading, node: CodeNode) -> None:
+def _squared_difference(ctx: KernelReading, node: OnnxNode) -> None:
     """SQUARED_DIFFERENCE: the difference fits 16 bits; its product with itself is requantised."""
     names, (first, second, target) = operands_of(ctx, node)
     if target.bits == 16:
@@ -198,29 +165,8 @@ def _squared_difference(ctx: KernelReading, node: CodeNode) -> None:
     ctx.result(node, FixedPointProduct, difference, difference, zeros=(0, 0), requantisation=how)
 
 
-def _product_of_two(ctx: KernelReading, node: CodeNode) -> None:
-    """BATCH_MATMUL of two tensors that are computed, or of one and a constant."""
-    name, rank = node.outputs[0], len(ctx.tensors[node.outputs[0]].shape)
-    shapes = [ctx.tensors[operand].shape for operand in node.inputs]
-    if rank < 3 or any(len(shape) != rank for shape in shapes):
-        raise Refusal("operands must be matrices of each sample, with the axes of the result", "reshape them")
-    codes, (first, second, target) = operands_of(ctx, node)
-    turned = bool(node.options.AdjX()), bool(node.options.AdjY())
-    order = TransposeMove((*range(rank - 2), rank - 1, rank - 2))
-    for k, turn in enumerate(turned):
-        codes[k] = ctx.moved_codes(f"{name}/{k}", [order], codes[k]) if turn else codes[k]
-    a, b = point_wise.scales_of(first, second)
-    inner = shapes[0][-2 if turned[0] else -1]
-    ctx.result(
-        node, CodeMatMul, *codes, zeros=(first.zero, second.zero),
-        largest=reach_of(first, first.zero) * reach_of(second, second.zero) * inner,
-        requantisation=ctx.to_codes(node, float(a * b) / float(target.scale), wide=first.bits == 16),
-    )  # fmt: skip
-
-
 #: By the name of the operator in the schema.
 LOWERED: dict[str, Kernel] = {
-    "TRANSPOSE_CONV": _transposed_convolution,
     "RESIZE_BILINEAR": _bilinear,
     "REDUCE_MAX": _reduced,
     "REDUCE_MIN": _reduced,
@@ -228,5 +174,4 @@ LOWERED: dict[str, Kernel] = {
     "MINIMUM": _extremes,
     "PRELU": _prelu,
     "SQUARED_DIFFERENCE": _squared_difference,
-    "BATCH_MATMUL": _product_of_two,
 }

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatTensor
-from concord.frontend.tflite_writer import CodeNode, CodeWriter
+from concord.frontend.tflite_writer import CodeWriter
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
@@ -52,6 +52,7 @@ class KernelReading(Reading):
     tensors: dict[str, FlatTensor]
     writer: CodeWriter
     single: bool = False
+    last: bool = True
 
     def read_inputs(self, names: Sequence[str]) -> list[str]:
         """Enter the inputs of the file; why some cannot be."""
@@ -116,7 +117,7 @@ class KernelReading(Reading):
         if output in self.tensors and output in self.graph.schemes:  # codes stay, whatever they stand for
             self.graph.schemes[output] = self.scheme_of(output)
 
-    def limits(self, node: CodeNode) -> tuple[int, int]:
+    def limits(self, node: OnnxNode) -> tuple[int, int]:
         """Least and greatest code of a result, with the activation of the operator."""
         kind = getattr(node.options, "FusedActivationFunction", int)()
         if kind not in _LIMITS:
@@ -124,13 +125,13 @@ class KernelReading(Reading):
         return limited(self.scheme_of(node.outputs[0]), *_LIMITS[kind])
 
     def to_codes(
-        self, node: CodeNode, scale: FixedPointMultiplier | ArrayLike, wide: bool = False
+        self, node: OnnxNode, scale: FixedPointMultiplier | ArrayLike, wide: bool = False
     ) -> FixedPointRequantisation:
         """Requantisation of sums times a scale to the codes of a result, with the activation of the operator."""
         fixed = scale if isinstance(scale, FixedPointMultiplier) else multiplier_of(scale)
         return FixedPointRequantisation(fixed, self.scheme_of(node.outputs[0]).zero, *self.limits(node), wide=wide)
 
-    def result(self, node: CodeNode, kind: Callable[..., IntegerOperation], *inputs: str, **settings: Any) -> None:
+    def result(self, node: OnnxNode, kind: Callable[..., IntegerOperation], *inputs: str, **settings: Any) -> None:
         """Add what computes the result of an operator."""
         (output,) = node.outputs
         self.emit(kind(name=node.name, inputs=inputs, output=output, **settings), self.scheme_of(output))
