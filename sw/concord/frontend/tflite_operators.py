@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from concord.frontend.errors import Refusal
-from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, operator_pads, window_pads
+from concord.frontend.tflite_file import FlatOperator, Values, operator_pads, window_pads
 from concord.frontend.tflite_writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter
 
 Write = Callable[[LayoutWriter, FlatOperator], None]
@@ -139,11 +139,7 @@ def _pool(writer: LayoutWriter, operator: FlatOperator) -> None:
 def _moved(writer: LayoutWriter, operator: FlatOperator, name: str, channels: bool = False) -> None:
     """A result that has the codes of the first operand, if it has the same scale: they are not rounded again."""
     source, result = writer.tensors[operator.inputs[0]], writer.tensors[operator.outputs[0]]
-    (writer.same if _codes(source) == _codes(result) else writer.put)(operator.outputs[0], name, channels)
-
-
-def _codes(tensor: FlatTensor) -> tuple[Any, ...]:
-    return tensor.kind, tensor.scales.tolist(), tensor.zeros.tolist()
+    (writer.same if source.scheme == result.scheme else writer.put)(operator.outputs[0], name, channels)
 
 
 def _elementwise(writer: LayoutWriter, operator: FlatOperator, *ops: Callable[[LayoutWriter, list[str]], str]) -> None:
@@ -326,18 +322,18 @@ def _concatenation(writer: LayoutWriter, operator: FlatOperator) -> None:
     channels = any(writer.in_channels(k) for k in operator.inputs)
     names = [(writer.channels if channels else writer.rows)(k) for k in operator.inputs]
     result = writer.node("Concat", names, axis=CHANNELS_AXIS[axis] if channels else axis)
-    codes = {str(_codes(writer.tensors[k])) for k in (*operator.inputs, operator.outputs[0])}
+    codes = {writer.tensors[k].scheme for k in (*operator.inputs, operator.outputs[0])}
     result = _activated(writer, result, operator)
     (writer.same if len(codes) == 1 else writer.put)(operator.outputs[0], result, channels)
 
 
 def _filling(writer: LayoutWriter, operator: FlatOperator) -> Any:
     """The number that PAD and PADV2 add; of codes the code."""
-    if operator.name == "PADV2":
-        values = _constant(writer, operator.inputs[2], "value")
-        return (writer.tensors[operator.inputs[2]].data if writer.of_codes else np.float32(values)).ravel()[0]
     zeros = writer.tensors[operator.outputs[0]].zeros
-    return zeros[0] if writer.of_codes and zeros.size else np.float32(0)
+    if operator.name == "PAD":
+        return zeros[0] if writer.of_codes and zeros.size else np.float32(0)
+    numbers, codes = _constant(writer, operator.inputs[2], "value"), writer.tensors[operator.inputs[2]].data
+    return codes.ravel()[0] if writer.of_codes and codes is not None else np.float32(numbers.ravel()[0])
 
 
 def _pad(writer: LayoutWriter, operator: FlatOperator) -> None:
@@ -351,39 +347,13 @@ def _pad(writer: LayoutWriter, operator: FlatOperator) -> None:
     _moved(writer, operator, result, channels)
 
 
-def _slice(writer: LayoutWriter, operator: FlatOperator) -> None:
-    begin, size = (_constant(writer, k, "bounds").ravel().astype(np.int64) for k in operator.inputs[1:3])
-    shape = np.array(writer.tensors[operator.inputs[0]].shape)
-    end = np.where(size < 0, shape, begin + size)
-    _moved(writer, operator, _sliced(writer, operator, begin, end, np.ones_like(begin)))
-
-
 def _strided_slice(writer: LayoutWriter, operator: FlatOperator) -> None:
-    options = operator.options
-    if options.EllipsisMask() or options.NewAxisMask():
-        raise Refusal("it must have neither an ellipsis nor a new axis", _EXPORT)
-    begin, end, steps = (_constant(writer, k, "bounds").ravel().astype(np.int64).copy() for k in operator.inputs[1:4])
-    far = np.iinfo(np.int32).max
-    for axis, step in enumerate(steps):
-        if options.ShrinkAxisMask() >> axis & 1:
-            end[axis] = begin[axis] + 1 if begin[axis] != -1 else far
-        else:
-            if options.BeginMask() >> axis & 1:
-                begin[axis] = 0 if step > 0 else far
-            if options.EndMask() >> axis & 1:
-                end[axis] = far if step > 0 else -far
-    result = _sliced(writer, operator, begin, end, steps)
-    if options.ShrinkAxisMask():
-        result = writer.reshaped(result, writer.tensors[operator.outputs[0]].shape)
-    _moved(writer, operator, result)
-
-
-def _sliced(writer: LayoutWriter, operator: FlatOperator, begin: Values, end: Values, steps: Values) -> str:
-    axes = np.arange(len(begin), dtype=np.int64)
-    if writer.of_codes:  # all samples, of which there may be more than in the file
-        begin, end, axes, steps = (values[1:] for values in (begin, end, axes, steps))
-    bounds = [writer.constant(values.astype(np.int64), "bounds") for values in (begin, end, axes, steps)]
-    return writer.node("Slice", [writer.rows(operator.inputs[0]), *bounds])
+    """STRIDED_SLICE without masks, which is what rules make of the others and of SLICE."""
+    x, shape = operator.inputs[0], np.array(writer.tensors[operator.inputs[0]].shape)
+    begin, end, steps = (_constant(writer, k, "bounds").ravel().astype(np.int64) for k in operator.inputs[1:4])
+    whole = writer.of_codes & (begin == 0) & (end >= shape) & (steps == 1)  # of samples there may be more
+    bounds = [writer.constant(values[~whole], "bounds") for values in (begin, end, np.arange(len(begin)), steps)]
+    _moved(writer, operator, writer.node("Slice", [writer.rows(x), *bounds]))
 
 
 def _nearest_places(size: int, made: int, aligned: bool, centred: bool) -> Values:
@@ -392,7 +362,7 @@ def _nearest_places(size: int, made: int, aligned: bool, centred: bool) -> Value
     scale = np.float32(size - 1) / np.float32(made - 1) if corner else np.float32(size) / np.float32(made)
     numbers = (np.arange(made, dtype=np.float32) + np.float32(0.5 if centred else 0)) * scale
     rounded = np.floor(numbers + np.float32(0.5)) if aligned else np.floor(numbers)
-    return rounded.clip(0, size - 1).astype(np.int64)
+    return np.asarray(rounded.clip(0, size - 1), dtype=np.int64)
 
 
 def _nearest(writer: LayoutWriter, operator: FlatOperator) -> None:
@@ -456,7 +426,7 @@ OPERATORS: dict[str, Write] = {
     "SOFTMAX": _softmax, "LOG_SOFTMAX": _softmax,
     "MEAN": _reduction("ReduceMean"), "SUM": _reduction("ReduceSum"),
     "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
-    "CONCATENATION": _concatenation, "SLICE": _slice,
+    "CONCATENATION": _concatenation, "SLICE": _strided_slice,
     "RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize,
     "PRELU": _prelu, "SELECT_V2": _selected, "GREATER": _compared("Greater"), "LESS": _compared("Less"),
     "GREATER_EQUAL": _compared("GreaterOrEqual"), "LESS_EQUAL": _compared("LessOrEqual"),

@@ -152,7 +152,13 @@ def transposed_product(ctx: Reading, node: OnnxNode) -> OpenProduct:
     scale = weight.scale if weight.axis is None else np.tile(weight.scale, groups)
     constant = ConstantCodes(np.ascontiguousarray(turned), scale, None if weight.axis is None else 0, None)
     pads = (*(a for a, _ in around), *(b for _, b in around))
-    windows = {"strides": (1,) * rank, "dilations": dilations, "pads": pads, "groups": groups, "last": ctx.last}
+    windows: dict[str, Any] = {
+        "strides": (1,) * rank,
+        "dilations": dilations,
+        "pads": pads,
+        "groups": groups,
+        "last": ctx.last,
+    }
     return _product(ctx, node, x, constant, 0, **windows)
 
 

@@ -28,7 +28,7 @@ from concord.integer.model_values import (
 )
 from concord.integer.moves import Move, NoMove
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
-from concord.integer.requantise import codes_of_floats
+from concord.integer.requantise import limited_codes
 from concord.integer.tables import code_table, number_table
 from concord.integer.uses import Uses
 from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, TabledNumbers, integers_of, limit_of
@@ -444,10 +444,7 @@ class Reading:
         if pending.widen is not None and pending.source is None and not self.uses.end_in_codes(name):
             self.quantised_numbers(name, scheme, output)
             return
-        low, high = scheme.low, scheme.high
-        for least, most in pending.limits:  # rounding is monotone, so codes may be limited in the place of numbers
-            low, high = (min(max(int(end), low), high) for end in codes_of_floats((least, most), scheme))
-        self.add_all(pending.make(CodeTarget(output, scheme, low, high)), scheme)
+        self.add_all(pending.make(CodeTarget(output, scheme, *limited_codes(scheme, pending.limits))), scheme)
 
     def quantised_numbers(self, name: str, scheme: UniformAffine, output: str) -> None:
         """Make the codes of a wide tensor."""

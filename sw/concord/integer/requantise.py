@@ -8,6 +8,7 @@ which IEEE 754 defines every bit. :class:`concord.integer.float32.Binary32` is t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,14 @@ def codes_of_floats(values: ArrayLike, scheme: UniformAffine) -> Integers:
     if np.isnan(steps).any():
         raise ValueError("inputs must be numbers, not NaN")
     return np.clip(nearest_integers(steps, scheme.rounding) + scheme.zero, scheme.low, scheme.high)
+
+
+def limited_codes(scheme: UniformAffine, limits: Sequence[tuple[float, float]]) -> tuple[int, int]:
+    """Least and greatest code of numbers within limits: rounding is monotone, so codes are limited in their place."""
+    low, high = scheme.low, scheme.high
+    for least, most in limits:
+        low, high = (min(max(int(end), low), high) for end in codes_of_floats((least, most), scheme))
+    return low, high
 
 
 def nearest_integers(values: NDArray[np.floating[Any]], rounding: Rounding) -> Integers:

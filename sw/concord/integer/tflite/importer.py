@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import DAMAGED
@@ -15,12 +15,12 @@ from concord.integer.importer import check_known, read_nodes
 from concord.integer.model_values import MovedInput
 from concord.integer.operators import PASSED
 from concord.integer.tflite.lowering import LOWERED
-from concord.integer.tflite.operators import KERNELS, Kernel
+from concord.integer.tflite.operators import KERNELS
 from concord.integer.tflite.reading import KernelReading
 from concord.integer.uses import Uses
 
 #: Operators that are executed on codes, by their names in the schema.
-OPERATORS: dict[str, Kernel] = {**KERNELS, **LOWERED}
+OPERATORS: dict[str, Callable[[KernelReading, CodeNode], None]] = {**KERNELS, **LOWERED}
 #: Advice for operators that have another form.
 _REMEDIES = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "convert the layer with unroll=True",

@@ -131,7 +131,7 @@ def _prelu(ctx: KernelReading, node: OnnxNode) -> None:
     x, slope = node.inputs
     check_kinds(ctx, node, x, slope)
     source, target, name = ctx.scheme_of(x), ctx.scheme_of(node.outputs[0]), node.outputs[0]
-    codes, factors = ctx.codes(x), ctx.operand(slope, len(ctx.tensors[x].shape))
+    codes, factors = ctx.codes(x), ctx.beside(slope, len(ctx.tensors[x].shape))
     a, b, result = point_wise.scales_of(source, ctx.scheme_of(slope), target)
     zero = source.zero
     rescaled = point_wise.rescaled(source, target, float(a / result))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import frexp, isclose, prod
+from math import frexp, inf, isclose, prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from concord.integer.moves import ConcatMove
 from concord.integer.operations import CodeMaximum, CodeMovement, IntegerAverage
 from concord.integer.point_wise import leave_function
 from concord.integer.products import conv_product, gemm_product, product_of_two, transposed_product
-from concord.integer.requantise import Requantisation, Requantiser
+from concord.integer.requantise import Requantisation, Requantiser, limited_codes
 from concord.integer.tflite import point_wise
 from concord.integer.tflite.fixed_point import EXP_FRACTION_BITS, FixedPointMultiplier, exponentials
 from concord.integer.tflite.number_functions import NUMBER_FUNCTIONS, WITH_TABLES, number_function
@@ -30,7 +31,7 @@ from concord.integer.tflite.operations import (
     FixedPointSum,
     InterpolatedSoftmax,
 )
-from concord.integer.tflite.reading import KernelReading, limited, multiplier_of
+from concord.integer.tflite.reading import KernelReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation
 from concord.integer.windows import window_settings
 from concord.transfer import UniformAffine
@@ -133,7 +134,7 @@ def operands_of(ctx: KernelReading, node: OnnxNode) -> tuple[list[str], list[Uni
     """Names and schemes of two operands, one of which may be constant."""
     rank = len(ctx.tensors[node.outputs[0]].shape)
     check_kinds(ctx, node, *node.inputs)
-    names = [ctx.operand(name, rank) for name in node.inputs]
+    names = [ctx.beside(name, rank) for name in node.inputs]
     return names, [ctx.scheme_of(name) for name in (*node.inputs, node.outputs[0])]
 
 
@@ -256,12 +257,12 @@ def _function(make: Callable[[UniformAffine, UniformAffine, OnnxNode], point_wis
     return read
 
 
-def _limit(least: float, most: float | None) -> Kernel:
+def _limit(least: float, most: float) -> Kernel:
     """RELU and the like as operators of their own: rescaled, and clamped."""
 
     def make(source: UniformAffine, target: UniformAffine, node: OnnxNode) -> point_wise.CodeFunction:
         x, y = point_wise.scales_of(source, target)
-        function, ends = point_wise.rescaled(source, target, float(x / y)), limited(target, least, most)
+        function, ends = point_wise.rescaled(source, target, float(x / y)), limited_codes(target, [(least, most)])
         return lambda codes: np.asarray(np.clip(function(codes), *ends))
 
     return _function(make)
@@ -306,7 +307,7 @@ def _dequantize(ctx: KernelReading, node: OnnxNode) -> None:
 def _number_function(ctx: KernelReading, node: OnnxNode) -> None:
     """A function of codes, or of the numbers that DEQUANTIZE made of codes, up to QUANTIZE."""
     (x,), (y,) = node.inputs, node.outputs
-    function = number_function(node)
+    function: Any = number_function(node)
     if ctx.tensors[x].kind == "FLOAT32" and ctx.reads_codes(x):
         leave_function(ctx, node, [function])
         return
@@ -362,7 +363,7 @@ KERNELS: dict[str, Callable[[KernelReading, CodeNode], None]] = {
     "SUB": _sum,
     "MUL": _product,
     "SOFTMAX": _softmax,
-    "RELU": _limit(0, None),
+    "RELU": _limit(0, inf),
     "RELU6": _limit(0, 6),
     "RELU_N1_TO_1": _limit(-1, 1),
     "RELU_0_TO_1": _limit(0, 1),

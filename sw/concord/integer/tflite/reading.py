@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -19,8 +20,9 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.operations import CodeConstant, CodeTable
 from concord.integer.reading import Reading
+from concord.integer.requantise import limited_codes
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
-from concord.integer.tflite.point_wise import CodeFunction, NumberFunction, function_table, nearest, quantised_again
+from concord.integer.tflite.point_wise import CodeFunction, function_table, quantised_again
 from concord.integer.tflite.requantise import FixedPointRequantisation
 from concord.spec.formats import Rounding
 from concord.transfer import CodeRange, UniformAffine
@@ -32,7 +34,7 @@ _QUANTISE = "quantise the whole network to int8"
 #: Scale of codes that are all 0 where the file has none.
 _LEAST_SCALE = 2.0**-126
 #: Numbers that activations limit to, by their number in the schema.
-_LIMITS: dict[int, tuple[float | None, float | None]] = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}
+_LIMITS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 
 
 @dataclass(kw_only=True)
@@ -97,7 +99,7 @@ class KernelReading(Reading):
             self.emit(CodeConstant(name=name, inputs=(), output=name, value=value), scheme)
         return super().codes(name)
 
-    def operand(self, name: str, rank: int) -> str:
+    def beside(self, name: str, rank: int) -> str:
         """The codes of a tensor that is combined with one of ``rank`` axes."""
         shape = self.tensors[name].shape
         if name not in self.constants and len(shape) != rank:
@@ -122,7 +124,7 @@ class KernelReading(Reading):
         kind = getattr(node.options, "FusedActivationFunction", int)()
         if kind not in _LIMITS:
             raise Refusal("its activation must be RELU, RELU_N1_TO_1 or RELU6", "make it an operator of its own")
-        return limited(self.scheme_of(node.outputs[0]), *_LIMITS[kind])
+        return limited_codes(self.scheme_of(node.outputs[0]), [_LIMITS[kind]])
 
     def to_codes(
         self, node: OnnxNode, scale: FixedPointMultiplier | ArrayLike, wide: bool = False
@@ -160,7 +162,7 @@ class KernelReading(Reading):
         return output
 
     def table(
-        self, name: str, source: str, functions: tuple[NumberFunction, ...], scheme: UniformAffine, output: str
+        self, name: str, source: str, functions: tuple[Any, ...], scheme: UniformAffine, output: str
     ) -> CodeTable:
         """The codes that QUANTIZE makes of functions of numbers of codes."""
         of_codes = quantised_again(
@@ -175,18 +177,6 @@ class KernelReading(Reading):
         if shape[:1] != batch or not shape:
             reason = f"first axis of {name!r} must be that of the samples, {list(batch)}, not of {list(shape)}"
             raise Refusal(reason, "convert the network with an axis of samples that stays first")
-
-
-def limited(scheme: UniformAffine, least: float | None, most: float | None) -> tuple[int, int]:
-    """Least and greatest code of a scheme that is limited to numbers."""
-
-    def end(number: float) -> int:
-        step = np.asarray([np.float32(number) / np.float32(scheme.scale)], dtype=np.float32)
-        return int(nearest(step)[0]) + scheme.zero
-
-    low = scheme.low if least is None else max(scheme.low, end(least))
-    high = scheme.high if most is None else min(scheme.high, end(most))
-    return low, high
 
 
 def multiplier_of(numbers: ArrayLike) -> FixedPointMultiplier:
