@@ -412,12 +412,14 @@ WRITTEN: dict[str, Write] = {
     "CONV_2D": _convolution, "DEPTHWISE_CONV_2D": _convolution, "TRANSPOSE_CONV": _transposed_convolution,
     "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _product,
     "AVERAGE_POOL_2D": _pool, "MAX_POOL_2D": _pool,
+    "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
+    "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")),
 }  # fmt: skip
 OPERATORS: dict[str, Write] = {
     **WRITTEN,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "ADD": _of(_op("Add")), "SUB": _of(_op("Sub")), "MUL": _of(_op("Mul")), "DIV": _of(_op("Div")),
-    "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")), "SQUARED_DIFFERENCE": _of(_op("Sub"), _twice),
+    "SQUARED_DIFFERENCE": _of(_op("Sub"), _twice),
     "RELU": _of(_op("Relu")), "RELU6": _clip(0, 6), "RELU_N1_TO_1": _clip(-1, 1), "RELU_0_TO_1": _clip(0, 1),
     "LEAKY_RELU": _leaky, "GELU": _gelu, "HARD_SWISH": _of(_op("HardSwish")), "ELU": _of(_op("Elu")),
     "LOGISTIC": _of(_op("Sigmoid")), "TANH": _of(_op("Tanh")), "EXP": _of(_op("Exp")), "LOG": _of(_op("Log")),
@@ -425,7 +427,6 @@ OPERATORS: dict[str, Write] = {
     "ABS": _of(_op("Abs")), "NEG": _of(_op("Neg")), "SIN": _of(_op("Sin")), "COS": _of(_op("Cos")),
     "SOFTMAX": _softmax, "LOG_SOFTMAX": _softmax,
     "MEAN": _reduction("ReduceMean"), "SUM": _reduction("ReduceSum"),
-    "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
     "CONCATENATION": _concatenation, "SLICE": _strided_slice,
     "RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize,
     "PRELU": _prelu, "SELECT_V2": _selected, "GREATER": _compared("Greater"), "LESS": _compared("Less"),

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.integer.exact_sums import reach_of
 from concord.integer.float32 import Integers
-from concord.integer.moves import ConcatMove, ReshapeMove, TakeMove, TransposeMove
-from concord.integer.operations import CodeMaximum, CodeMovement
+from concord.integer.moves import ReshapeMove, TakeMove, TransposeMove
 from concord.integer.tflite import point_wise
 from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
 from concord.integer.tflite.operators import (
     Kernel,
-    axes_behind_samples,
     check_kinds,
     operands_of,
-    same_scheme,
 )
 from concord.integer.tflite.reading import KernelReading, multiplier_of
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
@@ -75,57 +70,6 @@ def _bilinear(ctx: KernelReading, node: OnnxNode) -> None:
     ctx.moved_codes(y, [TransposeMove((0, 1, 3, 2)), ReshapeMove((0, *made[1:]))], sums, y)
 
 
-def _greatest(ctx: KernelReading, node: OnnxNode, codes: str, count: int, least: bool) -> None:
-    """The greatest, or the least, of ``count`` codes ``[samples, count, elements, 1]``."""
-    scheme, (y,) = ctx.scheme_of(codes), node.outputs
-
-    def turned(source: str, word: str) -> str:
-        return ctx.tabled(f"{y}/{word}", source, lambda c: scheme.low + scheme.high - c, scheme) if least else source
-
-    codes = turned(codes, "turned")
-    codes = ctx.between(
-        f"{y}/greatest", CodeMaximum, scheme, codes, kernel=(count, 1), strides=(1, 1), dilations=(1, 1),
-        pads=(0, 0, 0, 0), last=True, low=scheme.low, high=scheme.high,
-    )  # fmt: skip
-    ctx.moved_codes(y, [ReshapeMove((0, *ctx.tensors[y].shape[1:]))], turned(codes, "back"), y)
-
-
-def _reduced(ctx: KernelReading, node: OnnxNode) -> None:
-    """REDUCE_MAX and REDUCE_MIN: a window of all elements along some axes."""
-    x, shape = node.inputs[0], ctx.tensors[node.inputs[0]].shape
-    check_kinds(ctx, node, x)
-    axes = axes_behind_samples(ctx, node)
-    same_scheme(ctx, node, x)
-    order = (0, *axes, *(axis for axis in range(1, len(shape)) if axis not in axes))
-    count = prod(shape[axis] for axis in axes)
-    moves = [TransposeMove(order), ReshapeMove((0, count, prod(shape[1:]) // count, 1))]
-    codes = ctx.moved_codes(f"{node.outputs[0]}/rows", moves, ctx.codes(x))
-    _greatest(ctx, node, codes, count, node.op == "REDUCE_MIN")
-
-
-def _extremes(ctx: KernelReading, node: OnnxNode) -> None:
-    """MAXIMUM and MINIMUM of two tensors, or of a tensor and one constant code."""
-    check_kinds(ctx, node, *node.inputs)
-    same_scheme(ctx, node, *node.inputs)
-    computed = [name for name in node.inputs if name not in ctx.constants]
-    least, (y,) = node.op == "MINIMUM", node.outputs
-    scheme, shape = ctx.scheme_of(y), ctx.tensors[y].shape
-    if len(computed) == 1:
-        (other,) = (name for name in node.inputs if name not in computed)
-        values = np.unique(ctx.constant(other, "operand")).astype(np.int64)
-        if values.size != 1 or ctx.tensors[computed[0]].shape != shape:
-            raise Refusal("a constant operand must be one code for all elements", "compute it outside")
-        limit = np.minimum if least else np.maximum
-        ctx.tabled(node.op, ctx.codes(computed[0]), lambda codes: limit(codes, values[0]), scheme, y)
-        return
-    if any(ctx.tensors[name].shape != shape for name in node.inputs):
-        raise Refusal(f"operands must have the shape of the result, {list(shape)}", "repeat elements in front of it")
-    row = ReshapeMove((0, 1, prod(shape[1:]), 1))
-    rows = [ctx.moved_codes(f"{y}/{k}", [row], ctx.codes(name)) for k, name in enumerate(node.inputs)]
-    pair = ctx.between(f"{y}/pair", CodeMovement, scheme, *rows, move=ConcatMove(1), low=scheme.low, high=scheme.high)
-    _greatest(ctx, node, pair, 2, least)
-
-
 def _prelu(ctx: KernelReading, node: OnnxNode) -> None:
     """PRELU: positive codes by one multiplier, negative ones times a factor by another; one of both is 0."""
     x, slope = node.inputs
@@ -168,10 +112,6 @@ def _squared_difference(ctx: KernelReading, node: OnnxNode) -> None:
 #: By the name of the operator in the schema.
 LOWERED: dict[str, Kernel] = {
     "RESIZE_BILINEAR": _bilinear,
-    "REDUCE_MAX": _reduced,
-    "REDUCE_MIN": _reduced,
-    "MAXIMUM": _extremes,
-    "MINIMUM": _extremes,
     "PRELU": _prelu,
     "SQUARED_DIFFERENCE": _squared_difference,
 }

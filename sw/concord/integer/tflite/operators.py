@@ -14,7 +14,8 @@ from concord.frontend.errors import Refusal
 from concord.frontend.tflite_operators import WRITTEN
 from concord.frontend.tflite_writer import CodeNode
 from concord.integer.importer import quantize_as, read_node
-from concord.integer.model_values import OpenProduct
+from concord.integer.maxima import of_several, reduced_max
+from concord.integer.model_values import CodeTarget, OpenProduct
 from concord.integer.moves import ConcatMove
 from concord.integer.operations import CodeMaximum, CodeMovement, IntegerAverage
 from concord.integer.point_wise import leave_function
@@ -128,6 +129,27 @@ def _pool(ctx: KernelReading, node: OnnxNode) -> None:
     kind, kernel = IntegerAverage if node.op == "AveragePool" else CodeMaximum, tuple(node.attrs["kernel_shape"])
     (low, high), windows = ctx.limits(node), window_settings(ctx, node, kernel)
     ctx.result(node, kind, ctx.codes(node.inputs[0]), kernel=kernel, low=low, high=high, **windows)
+
+
+def _reduced(ctx: KernelReading, node: OnnxNode) -> None:
+    """REDUCE_MAX and REDUCE_MIN."""
+    same_scheme(ctx, node, node.inputs[0])
+    reduced_max(ctx, node)
+
+
+def _extremes(ctx: KernelReading, node: OnnxNode) -> None:
+    """MAXIMUM and MINIMUM of two tensors, or of a tensor and one constant code."""
+    same_scheme(ctx, node, *node.inputs)
+    (y,), (first, other) = node.outputs, sorted(node.inputs, key=lambda name: name in ctx.constants)
+    scheme = ctx.scheme_of(y)
+    if other not in ctx.constants:
+        of_several(ctx, node)
+        ctx.add_all(ctx.open.pop(y).make(CodeTarget(y, scheme, scheme.low, scheme.high)), scheme)
+        return
+    values, limit = np.unique(ctx.constants[other]).astype(np.int64), np.minimum if node.op == "Min" else np.maximum
+    if values.size != 1 or ctx.tensors[first].shape != ctx.tensors[y].shape:
+        raise Refusal("a constant operand must be one code for all elements", "compute it outside")
+    ctx.tabled(node.kernel, ctx.codes(first), lambda codes: limit(codes, values[0]), scheme, y)
 
 
 def operands_of(ctx: KernelReading, node: OnnxNode) -> tuple[list[str], list[UniformAffine]]:
@@ -355,6 +377,10 @@ _OF_NODES: dict[str, Kernel] = {
     "MatMul": _of_two,
     "MaxPool": _pool,
     "AveragePool": _pool,
+    "ReduceMax": _reduced,
+    "ReduceMin": _reduced,
+    "Max": _extremes,
+    "Min": _extremes,
 }
 #: By the name of the operator in the schema.
 KERNELS: dict[str, Callable[[KernelReading, CodeNode], None]] = {

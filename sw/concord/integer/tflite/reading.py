@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatTensor
 from concord.frontend.tflite_writer import CodeWriter
 from concord.integer.float32 import Integers
+from concord.integer.functions import FloatFunction
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
 from concord.integer.operations import CodeConstant, CodeTable
 from concord.integer.reading import Reading
 from concord.integer.requantise import limited_codes
+from concord.integer.tables import rounded_to_binary32
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.point_wise import CodeFunction, function_table, quantised_again
 from concord.integer.tflite.requantise import FixedPointRequantisation
@@ -165,8 +167,9 @@ class KernelReading(Reading):
         self, name: str, source: str, functions: tuple[Any, ...], scheme: UniformAffine, output: str
     ) -> CodeTable:
         """The codes that QUANTIZE makes of functions of numbers of codes."""
+        steps = [partial(rounded_to_binary32, step) if isinstance(step, FloatFunction) else step for step in functions]
         of_codes = quantised_again(
-            self.scheme_of(source), scheme, lambda numbers: reduce(lambda x, function: function(x), functions, numbers)
+            self.scheme_of(source), scheme, lambda numbers: reduce(lambda x, step: step(x), steps, numbers)
         )
         table = function_table("DEQUANTIZE, QUANTIZE", self.scheme_of(source), of_codes, scheme)
         return CodeTable(name=name, inputs=(source,), output=output, table=table)
