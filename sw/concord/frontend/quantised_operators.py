@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from concord.frontend.context import Context, OnnxNode
+from concord.frontend.context import Context, OnnxNode, Operands
 from concord.frontend.errors import Refusal
 
 #: The domain of operators of ONNX Runtime.
@@ -95,18 +94,8 @@ def form_of(node: OnnxNode) -> _Form | None:
     return _MICROSOFT_FORMS.get(node.op) if node.proto.domain == MICROSOFT else None
 
 
-class Constants(Protocol):
-    """State of an importer, which knows constants and has new names."""
-
-    constants: dict[str, NDArray[Any]]
-
-    def constant(self, name: str, what: str) -> NDArray[Any]: ...
-
-    def unique(self, stem: str) -> str: ...
-
-
 def pairs_of(
-    ctx: Constants, node: OnnxNode, make: Callable[..., OnnxNode]
+    ctx: Operands, node: OnnxNode, make: Callable[..., OnnxNode]
 ) -> tuple[list[OnnxNode], OnnxNode, OnnxNode] | None:
     """DequantizeLinear of what an operator reads, the operator on floats, and QuantizeLinear of its result.
 

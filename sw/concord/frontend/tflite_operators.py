@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -252,16 +252,30 @@ def _gather(writer: LayoutWriter, operator: FlatOperator) -> None:
 
 
 def _mirrored(writer: LayoutWriter, operator: FlatOperator) -> None:
-    x = operator.inputs[0]
-    if operator.options.Mode() and not writer.of_codes:
+    x, widths = operator.inputs[0], _constant(writer, operator.inputs[1], "paddings")
+    if writer.of_codes:
+        mode: Any = "symmetric" if operator.options.Mode() else "reflect"
+        shape = writer.tensors[x].shape
+        _picked(
+            writer, operator, {axis: np.pad(range(shape[axis]), widths[axis], mode=mode) for axis in range(len(shape))}
+        )
+        return
+    if operator.options.Mode():
         raise Refusal("its mode must be REFLECT, not SYMMETRIC", _EXPORT)
-    mode = "symmetric" if operator.options.Mode() else "reflect"
-    widths, channels = _constant(writer, operator.inputs[1], "paddings"), writer.in_channels(x)
-    if channels:
+    if channels := writer.in_channels(x):
         widths = widths[list(TO_CHANNELS)]
     pads = writer.constant(widths.T.ravel().astype(np.int64), "pads")
-    result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads], mode=mode)
+    result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads], mode="reflect")
     _moved(writer, operator, result, channels)
+
+
+def _picked(writer: LayoutWriter, operator: FlatOperator, places: Mapping[int, Values]) -> None:
+    """Write the elements at some places along each axis, but for axes that stay as they are."""
+    name, shape = writer.rows(operator.inputs[0]), writer.tensors[operator.inputs[0]].shape
+    changed = {axis: row for axis, row in places.items() if row.tolist() != [*range(shape[axis])]}
+    for axis, row in changed.items():
+        name = writer.node("Gather", [name, writer.constant(row.astype(np.int64), "places")], axis=axis)
+    writer.same(operator.outputs[0], name if changed else writer.node("Identity", [name]))
 
 
 def _blocks(writer: LayoutWriter, operator: FlatOperator) -> None:
@@ -366,13 +380,11 @@ def _nearest_places(size: int, made: int, aligned: bool, centred: bool) -> Value
 
 
 def _nearest(writer: LayoutWriter, operator: FlatOperator) -> None:
-    """RESIZE_NEAREST_NEIGHBOR of codes: those at some places along both axes of the image."""
-    x, options = operator.inputs[0], operator.options
-    name, image, out = writer.rows(x), writer.tensors[x].shape, writer.tensors[operator.outputs[0]].shape
-    for axis in (1, 2):
-        places = _nearest_places(image[axis], out[axis], options.AlignCorners(), options.HalfPixelCenters())
-        name = writer.node("Gather", [name, writer.constant(places, "places")], axis=axis)
-    writer.same(operator.outputs[0], name)
+    """RESIZE_NEAREST_NEIGHBOR of codes."""
+    shapes = zip(writer.tensors[operator.inputs[0]].shape, writer.tensors[operator.outputs[0]].shape, strict=True)
+    corners = operator.options.AlignCorners(), operator.options.HalfPixelCenters()
+    places = [_nearest_places(size, made, *corners) for size, made in shapes]
+    _picked(writer, operator, {1: places[1], 2: places[2]})
 
 
 def _resize(writer: LayoutWriter, operator: FlatOperator) -> None:

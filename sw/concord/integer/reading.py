@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.frontend.context import OnnxNode, unused_name
+from concord.frontend.context import OnnxNode, Operands
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.functions import FunctionStep
@@ -42,7 +42,7 @@ PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
 
 
 @dataclass
-class Reading:
+class Reading(Operands):
     """The integer graph under construction.
 
     Parameters
@@ -95,12 +95,6 @@ class Reading:
     products: dict[str, OpenProduct] = field(default_factory=dict)
     last: bool = False
     _samples: dict[str, Integers] = field(default_factory=dict)
-
-    def unique(self, stem: str) -> str:
-        """A name that is not in use; in use from now on."""
-        name = unused_name(stem, self.taken)
-        self.taken.add(name)
-        return name
 
     def spatial_axes(self, rank: int) -> range:
         """Axes of an image of so many dimensions that are not of the samples or the channels."""
