@@ -424,7 +424,7 @@ WRITTEN: dict[str, Write] = {
     "CONV_2D": _convolution, "DEPTHWISE_CONV_2D": _convolution, "TRANSPOSE_CONV": _transposed_convolution,
     "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _product,
     "AVERAGE_POOL_2D": _pool, "MAX_POOL_2D": _pool,
-    "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
+    "MEAN": _reduction("ReduceMean"), "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
     "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")),
 }  # fmt: skip
 OPERATORS: dict[str, Write] = {
@@ -438,7 +438,7 @@ OPERATORS: dict[str, Write] = {
     "SQRT": _of(_op("Sqrt")), "RSQRT": _of(_op("Sqrt"), _op("Reciprocal")), "SQUARE": _of(_twice),
     "ABS": _of(_op("Abs")), "NEG": _of(_op("Neg")), "SIN": _of(_op("Sin")), "COS": _of(_op("Cos")),
     "SOFTMAX": _softmax, "LOG_SOFTMAX": _softmax,
-    "MEAN": _reduction("ReduceMean"), "SUM": _reduction("ReduceSum"),
+    "SUM": _reduction("ReduceSum"),
     "CONCATENATION": _concatenation, "SLICE": _strided_slice,
     "RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize,
     "PRELU": _prelu, "SELECT_V2": _selected, "GREATER": _compared("Greater"), "LESS": _compared("Less"),

@@ -17,6 +17,7 @@ from concord.integer.importer import quantize_as, read_node
 from concord.integer.maxima import of_several, reduced_max
 from concord.integer.model_values import CodeTarget, OpenProduct
 from concord.integer.moves import ConcatMove
+from concord.integer.moving import reduction
 from concord.integer.operations import CodeMaximum, CodeMovement, IntegerAverage
 from concord.integer.point_wise import leave_function
 from concord.integer.products import conv_product, gemm_product, product_of_two, transposed_product
@@ -114,15 +115,6 @@ def same_scheme(ctx: KernelReading, node: OnnxNode, *names: str) -> None:
         raise Refusal("what it reads and makes must have one scale and zero point", "put QUANTIZE behind it")
 
 
-def axes_behind_samples(ctx: KernelReading, node: OnnxNode) -> tuple[int, ...]:
-    """Constant axes of the second operand in their order; ``Refusal`` for that of the samples, or without one."""
-    rank = len(ctx.tensors[node.inputs[0]].shape)
-    axes = tuple(sorted({int(axis) % rank for axis in ctx.constant(node.inputs[1], "axes").ravel()}))
-    if 0 in axes or not axes:
-        raise Refusal(f"axes must be some behind that of the samples, not {list(axes)}", "compute it outside")
-    return axes
-
-
 def _pool(ctx: KernelReading, node: OnnxNode) -> None:
     """AVERAGE_POOL_2D and MAX_POOL_2D of codes whose scheme stays."""
     same_scheme(ctx, node, node.inputs[0])
@@ -187,13 +179,13 @@ def _product(ctx: KernelReading, node: OnnxNode) -> None:
 
 def _mean(ctx: KernelReading, node: OnnxNode) -> None:
     """MEAN along constant axes."""
-    x, shape = node.inputs[0], ctx.tensors[node.inputs[0]].shape
-    codes, source, target = ctx.codes(x), ctx.scheme_of(x), ctx.scheme_of(node.outputs[0])
+    x = ctx.codes(node.inputs[0])
     check_kinds(ctx, node, x)
-    axes = axes_behind_samples(ctx, node)
+    source, target, shape = ctx.scheme_of(x), ctx.scheme_of(node.outputs[0]), ctx.sizes(x)
+    _, axes, _ = reduction(ctx, node, x)
     scale = _over(multiplier_of(float(source.scale) / float(target.scale)), prod(shape[axis] for axis in axes))
     ctx.result(
-        node, FixedPointMean, codes, axes=axes, kept=bool(node.options.KeepDims()), zero_point=source.zero,
+        node, FixedPointMean, x, axes=tuple(axes), kept=bool(node.attrs["keepdims"]), zero_point=source.zero,
         requantisation=ctx.to_codes(node, scale),
     )  # fmt: skip
 
@@ -377,6 +369,7 @@ _OF_NODES: dict[str, Kernel] = {
     "MatMul": _of_two,
     "MaxPool": _pool,
     "AveragePool": _pool,
+    "ReduceMean": _mean,
     "ReduceMax": _reduced,
     "ReduceMin": _reduced,
     "Max": _extremes,
@@ -384,7 +377,6 @@ _OF_NODES: dict[str, Kernel] = {
 }
 #: By the name of the operator in the schema.
 KERNELS: dict[str, Callable[[KernelReading, CodeNode], None]] = {
-    "MEAN": _mean,
     "ADD": _sum,
     "SUB": _sum,
     "MUL": _product,

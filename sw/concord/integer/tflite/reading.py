@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -173,6 +173,9 @@ class KernelReading(Reading):
         )
         table = function_table("DEQUANTIZE, QUANTIZE", self.scheme_of(source), of_codes, scheme)
         return CodeTable(name=name, inputs=(source,), output=output, table=table)
+
+    def number_table(self, name: str, source: str, functions: tuple[Any, ...], output: str) -> NoReturn:
+        raise Refusal("numbers of a function must be read by QUANTIZE", _QUANTISE)
 
     def check_samples(self, name: str) -> None:
         """``Refusal`` unless the first axis of a tensor is that of the samples."""
