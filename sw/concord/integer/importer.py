@@ -15,6 +15,7 @@ from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
+from concord.frontend.quantization import code_type, type_name
 from concord.integer.code_limits import limited_by_reader
 from concord.integer.float32 import Integers
 from concord.integer.fusion import Fusion
@@ -53,12 +54,7 @@ _BLOCK_BITS = 16
 
 def quantize(ctx: Reading, node: OnnxNode) -> None:
     """QuantizeLinear: codes of an input, or of what stands in front."""
-    x, output = node.input(0), node.outputs[0]
-    dtype = "uint8"
-    if node.input(2):
-        dtype = ctx.constant(node.input(2), "zero point").dtype.name
-    elif node.attrs.get("output_dtype", 0):
-        dtype = _type_name(node.attrs["output_dtype"])
+    x, output, dtype = node.input(0), node.outputs[0], code_type(ctx, node)
     if x in ctx.constants and ctx.constants[x].dtype == np.float32:
         ctx.constants[output] = _codes_of_constant(ctx, node, dtype)
         return
@@ -96,13 +92,6 @@ def _codes_of_constant(ctx: Reading, node: OnnxNode, dtype: str) -> NDArray[Any]
     return (steps + ctx.zero_point(node, 2, scale).reshape(shape)).clip(*codes.ends(int(match[2]))).astype(kind)
 
 
-def _type_name(number: int) -> str:
-    """The name of an element type of ONNX, such as ``"int8"``."""
-    from onnx import helper
-
-    return np.dtype(helper.tensor_dtype_to_np_dtype(number)).name
-
-
 def dequantize(ctx: Reading, node: OnnxNode) -> None:
     """DequantizeLinear: a constant, or codes with the scale they were made with."""
     x, output = node.input(0), node.outputs[0]
@@ -112,7 +101,7 @@ def dequantize(ctx: Reading, node: OnnxNode) -> None:
     if x in ctx.types:
         ctx.graph.inputs[x] = x
         if x not in ctx.graph.schemes:
-            ctx.graph.schemes[x] = ctx.scheme(node, 1, _type_name(ctx.types[x]))
+            ctx.graph.schemes[x] = ctx.scheme(node, 1, type_name(ctx.types[x]))
     codes = ctx.codes(x)
     known = ctx.scheme_of(codes)
     if ctx.step(node, 1) != (known.scale, known.zero_point):
@@ -214,7 +203,7 @@ def import_integer_graph(
     graph.shapes.update({name: tuple(dim.dim_value if is_fixed(dim) else None for dim in dims[name]) for name in dims})
     names = {*constants, *values, *(name for node in nodes for name in node.outputs)}
     uses = Uses(nodes, [item.name for item in proto.graph.output], constants, PASSED)
-    kinds = {name: _type_name(kind) for name, kind in types.items()}
+    kinds = {name: type_name(kind) for name, kind in types.items()}
     fusion = Fusion(nodes, uses, constants, kinds, optimised)
     ctx = Reading(graph, opset(proto), constants, floats, types, names, uses, fusion)
     return read_nodes(ctx, nodes, [item.name for item in proto.graph.output], read_node)
