@@ -55,7 +55,7 @@ def onnx_bytes(model: Any, example: Any = None, samples: Any = None) -> bytes:
 
 def _exported_tflite(data: bytes, name: str) -> bytes:
     foreign.require_tflite(name)
-    from concord.frameworks.tflite import exported_tflite
+    from concord.frameworks.from_tflite import exported_tflite
 
     return exported_tflite(data, name)
 

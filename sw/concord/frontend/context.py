@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -24,7 +25,18 @@ _PRODUCTS = "let MatMulInteger, ConvInteger or DequantizeLinear read them"
 
 
 class OnnxNode:
-    """A node of the file: its operator, name, inputs, outputs and attributes as Python values."""
+    """A node of the file: its operator, name, inputs, outputs and attributes as Python values.
+
+    Members
+    -------
+    kernel : str
+        Operator of TensorFlow Lite for which the node stands, whose kernel computes it; empty for a node of ONNX.
+    options
+        Of that operator.
+    """
+
+    kernel: str = ""
+    options: Any = None
 
     def __init__(self, proto: Any):
         from onnx import helper
@@ -56,8 +68,50 @@ def _text(value: Any) -> Any:
     return [_text(item) for item in value] if isinstance(value, list) else value
 
 
+class Operands:
+    """Names and constants of a model that is read, and operands of its nodes that are numbers.
+
+    Members
+    -------
+    constants : dict of arrays
+        By name.
+    taken : set of str
+        Names that are in use.
+    """
+
+    constants: dict[str, Array]
+    taken: set[str]
+
+    def unique(self, stem: str) -> str:
+        """A name that is not in use; in use from now on."""
+        name = unused_name(stem, self.taken)
+        self.taken.add(name)
+        return name
+
+    @abstractmethod
+    def constant(self, name: str, what: str) -> Array:
+        """A constant; ``Refusal`` if it is none."""
+
+    def integers(self, node: OnnxNode, index: int, attribute: str) -> list[int] | None:
+        """Numbers that are an attribute in older opsets and an input in newer ones; ``None`` if left out."""
+        if attribute in node.attrs:
+            value = node.attrs[attribute]
+        elif node.input(index):
+            value = self.constant(node.input(index), attribute)
+        else:
+            return None
+        return [int(number) for number in np.asarray(value).reshape(-1)]
+
+    def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+        """Axes, counted from the begin."""
+        axes = list(axes)
+        if any(not -rank <= axis < rank for axis in axes):
+            raise Refusal(f"axes must be inside a tensor of {rank} axes, not {axes}")
+        return tuple(axis % rank for axis in axes)
+
+
 @dataclass
-class Context:
+class Context(Operands):
     """The graph under construction.
 
     Parameters
@@ -121,12 +175,6 @@ class Context:
     element_types: dict[str, str] = field(default_factory=dict)
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
-
-    def unique(self, stem: str) -> str:
-        """A name that is not in use; in use from now on."""
-        name = unused_name(stem, self.taken)
-        self.taken.add(name)
-        return name
 
     def new_constant(self, node: OnnxNode, value: Array | np.generic) -> str:
         """The name of a new constant, which a node needs."""
@@ -210,23 +258,6 @@ class Context:
         if not np.isfinite(values).all():
             raise Refusal(f"{what} '{name}' must be finite, it has NaN or infinities")
         return values
-
-    def integers(self, node: OnnxNode, index: int, attribute: str) -> list[int] | None:
-        """Numbers that are an attribute in older opsets and an input in newer ones; ``None`` if left out."""
-        if attribute in node.attrs:
-            value = node.attrs[attribute]
-        elif node.input(index):
-            value = self.constant(node.input(index), attribute)
-        else:
-            return None
-        return [int(number) for number in np.asarray(value).reshape(-1)]
-
-    def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Axes, counted from the begin."""
-        axes = list(axes)
-        if any(not -rank <= axis < rank for axis in axes):
-            raise Refusal(f"axes must be inside a tensor of {rank} axes, not {axes}")
-        return tuple(axis % rank for axis in axes)
 
     def bind(self, start: int, results: Sequence[str], outputs: Sequence[str]) -> None:
         """Give the results of the nodes from ``start`` on the names they have in the file.

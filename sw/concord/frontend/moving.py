@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, OnnxNode, Operands
 from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
 from concord.graph.ops.base import broadcast
@@ -138,31 +140,35 @@ def expand(ctx: Context, node: OnnxNode) -> str:
     return broadcast_to(ctx, node, ctx.tensor(node.input(0)), tuple(ctx.integers(node, 1, "shape") or []))
 
 
-def depth_to_space(ctx: Context, node: OnnxNode) -> str:
-    """Channels that become neighbouring positions; the order of the channels is that of ``mode``."""
-    x, size = ctx.tensor(node.input(0)), int(node.attrs["blocksize"])
-    batch, channels, height, width = ctx.shape(x)
-    left = channels // size**2
+def blocks_of(node: OnnxNode, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """DepthToSpace and SpaceToDepth: channels that become neighbouring positions, or these that become channels.
+
+    Returns
+    -------
+    tuple
+        Shape in parts, order of the axes of these, and shape of the result.
+    """
+    size, (batch, channels, height, width) = int(node.attrs["blocksize"]), shape
+    left, first = channels // size**2, node.attrs.get("mode", "DCR") == "DCR"
+    if node.op == "SpaceToDepth":
+        if height % size or width % size:
+            reason = f"height and width must be multiples of {size}, not {height} and {width}"
+            raise Refusal(reason, "pad or cut the image")
+        height, width = height // size, width // size
+        parts, order = (batch, channels, height, size, width, size), (0, 3, 5, 1, 2, 4) if first else (0, 1, 3, 5, 2, 4)
+        return parts, order, (batch, channels * size**2, height, width)
     if left * size**2 != channels:
         raise Refusal(f"channels must be a multiple of {size**2}, not {channels}")
-    if node.attrs.get("mode", "DCR") == "DCR":
-        split, order = (batch, size, size, left, height, width), (0, 3, 4, 1, 5, 2)
-    else:
-        split, order = (batch, left, size, size, height, width), (0, 1, 4, 2, 5, 3)
-    y = ctx.emit(node, "Transpose", [_to_shape(ctx, node, x, split)], perm=order)
-    return _to_shape(ctx, node, y, (batch, left, height * size, width * size))
+    made = batch, left, height * size, width * size
+    if first:
+        return (batch, size, size, left, height, width), (0, 3, 4, 1, 5, 2), made
+    return (batch, left, size, size, height, width), (0, 1, 4, 2, 5, 3), made
 
 
-def space_to_depth(ctx: Context, node: OnnxNode) -> str:
-    """Neighbouring positions that become channels."""
-    x, size = ctx.tensor(node.input(0)), int(node.attrs["blocksize"])
-    batch, channels, height, width = ctx.shape(x)
-    if height % size or width % size:
-        raise Refusal(f"height and width must be multiples of {size}, not {height} and {width}", "pad or cut the image")
-    split = _to_shape(ctx, node, x, (batch, channels, height // size, size, width // size, size))
-    order = (0, 3, 5, 1, 2, 4) if node.attrs.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    y = ctx.emit(node, "Transpose", [split], perm=order)
-    return _to_shape(ctx, node, y, (batch, channels * size**2, height // size, width // size))
+def _blocks(ctx: Context, node: OnnxNode) -> str:
+    x = ctx.tensor(node.input(0))
+    parts, order, made = blocks_of(node, ctx.shape(x))
+    return _to_shape(ctx, node, ctx.emit(node, "Transpose", [_to_shape(ctx, node, x, parts)], perm=order), made)
 
 
 def _take(ctx: Context, node: OnnxNode, x: str, taken: dict[int, range]) -> str:
@@ -178,7 +184,11 @@ def _take(ctx: Context, node: OnnxNode, x: str, taken: dict[int, range]) -> str:
 def slice_(ctx: Context, node: OnnxNode) -> str:
     """Slices as those of Python."""
     x = ctx.tensor(node.input(0))
-    shape = ctx.shape(x)
+    return _take(ctx, node, x, places_of_slice(ctx, node, ctx.shape(x)))
+
+
+def places_of_slice(ctx: Operands, node: OnnxNode, shape: Sequence[int]) -> dict[int, range]:
+    """Places that Slice takes of a tensor, by axis."""
     starts, stops = ctx.integers(node, 1, "starts") or [], ctx.integers(node, 2, "ends") or []
     axes = ctx.integers(node, 3, "axes")
     axes = list(ctx.axes(range(len(starts)) if axes is None else axes, len(shape)))
@@ -186,13 +196,20 @@ def slice_(ctx: Context, node: OnnxNode) -> str:
     if 0 in steps or not len(axes) == len(starts) == len(stops) == len(steps):
         raise Refusal("starts, ends, axes and steps must go together")
     rows = zip(axes, starts, stops, steps, strict=True)
-    return _take(ctx, node, x, {axis: range(*slice(a, b, c).indices(shape[axis])) for axis, a, b, c in rows})
+    return {axis: range(*slice(a, b, c).indices(shape[axis])) for axis, a, b, c in rows}
 
 
 def split(ctx: Context, node: OnnxNode) -> list[str]:
     """A Slice for every output that is read."""
     x = ctx.tensor(node.input(0))
-    shape, count = ctx.shape(x), len(node.outputs)
+    axis, parts = places_of_split(ctx, node, ctx.shape(x))
+    used = [(name in ctx.used, taken) for name, taken in zip(node.outputs, parts, strict=False)]
+    return [_take(ctx, node, x, {axis: taken}) if read else "" for read, taken in used]
+
+
+def places_of_split(ctx: Operands, node: OnnxNode, shape: Sequence[int]) -> tuple[int, list[range]]:
+    """Axis of Split, and the places that each output takes there."""
+    count = len(node.outputs)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
     sizes = ctx.integers(node, 1, "split")
     if sizes is None:
@@ -200,22 +217,26 @@ def split(ctx: Context, node: OnnxNode) -> list[str]:
         sizes = [part] * (count - 1) + [shape[axis] - part * (count - 1)]
     if len(sizes) != count or sum(sizes) != shape[axis]:
         raise Refusal(f"parts of {sizes} must be {count} and fill the {shape[axis]} of axis {axis}")
-    parts = zip(node.outputs, accumulate(sizes, initial=0), sizes, strict=False)
-    used = [(name in ctx.used, range(start, start + size)) for name, start, size in parts]
-    return [_take(ctx, node, x, {axis: taken}) if read else "" for read, taken in used]
+    starts = accumulate(sizes, initial=0)
+    return axis, [range(start, start + size) for start, size in zip(starts, sizes, strict=False)]
 
 
 def gather(ctx: Context, node: OnnxNode) -> str:
     """Constant indices: a Slice for those at equal distances, side by side."""
-    x, indices = ctx.tensor(node.input(0)), ctx.constant(node.input(1), "indices").astype(int)
-    shape = ctx.shape(x)
+    x = ctx.tensor(node.input(0))
+    axis, indices, made = places_of_gather(ctx, node, ctx.shape(x))
+    part = picked(ctx, node, x, axis, indices)
+    return part if len(made) == len(ctx.shape(x)) else _to_shape(ctx, node, part, made)
+
+
+def places_of_gather(ctx: Operands, node: OnnxNode, shape: Sequence[int]) -> tuple[int, list[int], tuple[int, ...]]:
+    """Axis of Gather, the places that it takes there, and the shape of the result."""
+    indices = ctx.constant(node.input(1), "indices").astype(int)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
     if indices.size and not -shape[axis] <= indices.min() <= indices.max() < shape[axis]:
         raise Refusal(f"indices must be inside the {shape[axis]} of axis {axis}")
-    part = picked(ctx, node, x, axis, (indices.reshape(-1) % shape[axis]).tolist())
-    return (
-        part if indices.ndim == 1 else _to_shape(ctx, node, part, (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
-    )
+    made = (*shape[:axis], *indices.shape, *shape[axis + 1 :])
+    return axis, (indices.reshape(-1) % shape[axis]).tolist(), made
 
 
 def picked(ctx: Context, node: OnnxNode, x: str, axis: int, indices: list[int], most_runs: int = _MOST_RUNS) -> str:
@@ -252,13 +273,7 @@ def pad(ctx: Context, node: OnnxNode) -> str:
     """Tensor with more elements at the ends, or fewer, which is a Slice."""
     x, mode = ctx.tensor(node.input(0)), node.attrs.get("mode", "constant")
     shape = ctx.shape(x)
-    rank, amounts = len(shape), ctx.integers(node, 1, "pads") or []
-    axes = ctx.axes(ctx.integers(node, 3, "axes") or range(rank), rank)
-    if mode not in ("constant", "reflect", "edge", "wrap") or len(amounts) != 2 * len(axes):
-        raise Refusal(f"mode must be constant, reflect, edge or wrap with two pads per axis, not {mode}", "use Concat")
-    pads = np.zeros(2 * rank, dtype=int)
-    for k, axis in enumerate(axes):
-        pads[[axis, rank + axis]] = amounts[k], amounts[len(axes) + k]
+    rank, pads = len(shape), pads_of(ctx, node, len(shape))
     if pads.min() < 0:
         cut = np.minimum(pads, 0)
         x = _take(ctx, node, x, {k: range(-int(cut[k]), n + int(cut[rank + k])) for k, n in enumerate(shape)})
@@ -267,6 +282,18 @@ def pad(ctx: Context, node: OnnxNode) -> str:
         value = ctx.floats(node.input(2), "value").reshape(-1)[0]
     sizes = tuple(int(size) for size in np.maximum(pads, 0))
     return ctx.emit(node, "Pad", [x], pads=sizes, mode=mode, value=float(value))
+
+
+def pads_of(ctx: Operands, node: OnnxNode, rank: int) -> NDArray[np.int64]:
+    """Elements that Pad adds in front along each axis, then those at the end; negative ones are left out."""
+    mode, amounts = node.attrs.get("mode", "constant"), ctx.integers(node, 1, "pads") or []
+    axes = ctx.axes(ctx.integers(node, 3, "axes") or range(rank), rank)
+    if mode not in ("constant", "reflect", "edge", "wrap") or len(amounts) != 2 * len(axes):
+        raise Refusal(f"mode must be constant, reflect, edge or wrap with two pads per axis, not {mode}", "use Concat")
+    pads = np.zeros(2 * rank, dtype=np.int64)
+    for k, axis in enumerate(axes):
+        pads[[axis, rank + axis]] = amounts[k], amounts[len(axes) + k]
+    return pads
 
 
 HANDLERS: dict[str, Handler] = {
@@ -278,8 +305,8 @@ HANDLERS: dict[str, Handler] = {
     "Concat": concat,
     "Tile": tile,
     "Expand": expand,
-    "DepthToSpace": depth_to_space,
-    "SpaceToDepth": space_to_depth,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
     "Slice": slice_,
     "Split": split,
     "Gather": gather,

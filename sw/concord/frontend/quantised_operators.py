@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Context, OnnxNode
+from concord.frontend.context import Context, OnnxNode, Operands
 from concord.frontend.errors import Refusal
 
 #: The domain of operators of ONNX Runtime.
@@ -30,7 +31,7 @@ class _Form:
     op : str
         Operator of ONNX.
     tensors : tuple of int
-        Places of the tensors, each with scale and zero point after it.
+        Places of the tensors, each with scale and zero point after it; of the first of them for a Concat.
     result : int
         Place of the scale of the result, with its zero point after it.
     axes : tuple of int
@@ -48,8 +49,14 @@ class _Form:
     bias: int | None = None
     left_out: tuple[str, ...] = ()
 
+    def places_of(self, node: OnnxNode) -> Sequence[int]:
+        """Places of the tensors of a node."""
+        return range(self.tensors[0], len(node.inputs), 3) if self.op == "Concat" else self.tensors
+
     def axes_of(self, node: OnnxNode) -> tuple[int, ...]:
         """Axes along which the tensors of a node may have several scales, by tensor."""
+        if self.op == "Concat":
+            return self.axes[:1] * len(node.inputs)
         return (1, 0) if self.op == "Gemm" and node.attrs.get("transB", 0) else self.axes
 
     def attrs_of(self, node: OnnxNode) -> dict[str, Any]:
@@ -69,6 +76,7 @@ _FORMS = {
 _MICROSOFT_FORMS = {
     "QLinearAdd": _Form("Add", (0, 3), 6),
     "QLinearMul": _Form("Mul", (0, 3), 6),
+    "QLinearConcat": _Form("Concat", (2,), 0),
     "QGemm": _Form("Gemm", (0, 3), 7, (1, 1), bias=6),
     **{
         f"QLinear{op}": _Form(op, (0,), 3, left_out=("channels_last", "opset"))
@@ -86,32 +94,46 @@ def form_of(node: OnnxNode) -> _Form | None:
     return _MICROSOFT_FORMS.get(node.op) if node.proto.domain == MICROSOFT else None
 
 
-def quantised(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
-    """DequantizeLinear of what it reads, the operator on floats, and QuantizeLinear of its result."""
+def pairs_of(
+    ctx: Operands, node: OnnxNode, make: Callable[..., OnnxNode]
+) -> tuple[list[OnnxNode], OnnxNode, OnnxNode] | None:
+    """DequantizeLinear of what an operator reads, the operator on floats, and QuantizeLinear of its result.
+
+    The last one is an Identity if the result is floats. ``None`` if the node is no operator on codes.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(op, inputs, outputs, **attrs)`` makes a node, with a new tensor if there are no outputs.
+    """
     form = form_of(node)
-    assert form is not None
-    attrs, axes = form.attrs_of(node), form.axes_of(node)
-    names = [
-        _floats(ctx, node, place, axis) for place, axis in zip(form.tensors, axes, strict=False)
-    ]  # the nodes, and the tensor that they make
-    parts, operands = [part for part, _ in names], [name for _, name in names]
+    if form is None:
+        return None
+    places, axes, attrs = form.places_of(node), form.axes_of(node), form.attrs_of(node)
+    scales = [ctx.constant(node.input(place + 1), "scale") for place in places]
+    parts = [
+        make("DequantizeLinear", node.inputs[place : place + 3], **{"axis": axis} if scale.size > 1 else {})
+        for place, scale, axis in zip(places, scales, axes, strict=False)
+    ]
     if form.bias is not None and node.input(form.bias):
-        first, second = (ctx.floats(node.input(place + 1), "scale").reshape(-1) for place in form.tensors)
-        scale = (first * second * float(node.attrs.get("alpha", 1.0))).astype(np.float32)
-        scale = scale.reshape(()) if scale.size == 1 else scale
-        name = ctx.new_constant(node, scale)
-        part, bias = _made(ctx, node, "DequantizeLinear", [node.input(form.bias), name], axis=-1)
-        parts.append(part)
-        operands.append(bias)
-    between, y = _made(ctx, node, form.op, operands, **attrs)
+        scale = np.float32(node.attrs.get("alpha", 1.0)) * np.multiply(*(scale.reshape(-1) for scale in scales))
+        name = ctx.unique(f"{node.name}/constant")
+        ctx.constants[name] = scale.reshape(()) if scale.size == 1 else scale
+        parts.append(make("DequantizeLinear", [node.input(form.bias), name], axis=-1))
+    between = make(form.op, [part.outputs[0] for part in parts], **attrs)
     if node.input(form.result):
-        last, _ = _made(
-            ctx, node, "QuantizeLinear", [y, *node.inputs[form.result : form.result + 2]], node.outputs, axis=axes[0]
-        )
-    else:  # QGemm may make floats
-        last, _ = _made(ctx, node, "Identity", [y], node.outputs)
+        step = node.inputs[form.result : form.result + 2]
+        return parts, between, make("QuantizeLinear", [*between.outputs, *step], node.outputs, axis=axes[0])
+    return parts, between, make("Identity", between.outputs, node.outputs)  # QGemm may make floats
+
+
+def quantised(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
+    """The nodes of :func:`pairs_of`, each in an opset that has it."""
+    made = pairs_of(ctx, node, partial(_made, ctx, node))
+    assert made is not None
+    parts, between, last = made
     outside, with_axis = ctx.opset, max(ctx.opset, _WITH_AXIS)
-    ctx.used.update((*operands, y))
+    ctx.used.update(name for part in (*parts, between) for name in part.outputs)
     for opset, nodes in (with_axis, parts), (int(node.attrs.get("opset", outside)), [between]), (with_axis, [last]):
         ctx.opset = opset
         yield nodes
@@ -127,10 +149,9 @@ def on_codes(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         ctx.new_constant(node, codes.steps.astype(np.float32)),
         ctx.new_constant(node, codes.zero_points.astype(codes.code_type)),
     ]
-    first, x = _made(ctx, node, "DequantizeLinear", [node.input(0), *scales])
-    between, y = _made(ctx, node, node.op, [x, *node.inputs[1:]], **node.attrs)
-    last, _ = _made(ctx, node, "QuantizeLinear", [y, *scales], node.outputs[:1])
-    yield [first, between, last]
+    first = _made(ctx, node, "DequantizeLinear", [node.input(0), *scales])
+    between = _made(ctx, node, node.op, [*first.outputs, *node.inputs[1:]], **node.attrs)
+    yield [first, between, _made(ctx, node, "QuantizeLinear", [*between.outputs, *scales], node.outputs[:1])]
 
 
 def dynamic(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
@@ -151,23 +172,14 @@ def of_integers(ctx: Context, node: OnnxNode) -> Iterator[list[OnnxNode]]:
         zero = zero.reshape(-1, *[1] * (weight.ndim - 1))
     name = ctx.new_constant(node, (weight - zero).astype(np.float32))
     op, operands = node.op.removesuffix("Integer"), [ctx.dynamic[node.input(0)], name]
-    made, _ = _made(ctx, node, op, operands, node.outputs, **node.attrs)
-    yield [made]
-
-
-def _floats(ctx: Context, node: OnnxNode, place: int, axis: int) -> tuple[OnnxNode, str]:
-    """Dequantise integers: the node, and the name of the floats."""
-    scale = node.input(place + 1)
-    attrs: dict[str, Any] = {"axis": axis} if ctx.constant(scale, "scale").size > 1 else {}
-    return _made(ctx, node, "DequantizeLinear", node.inputs[place : place + 3], **attrs)
+    yield [_made(ctx, node, op, operands, node.outputs, **node.attrs)]
 
 
 def _made(
     ctx: Context, node: OnnxNode, op: str, inputs: Sequence[str], outputs: Sequence[str] = (), **attrs: Any
-) -> tuple[OnnxNode, str]:
-    """A node, whose result has a new name if none is given, and the name of that."""
-    outputs = outputs or [ctx.unique(f"{node.name}/{op}")]
-    return ctx.new_node(node, op, inputs, outputs, **attrs), outputs[0]
+) -> OnnxNode:
+    """A node, whose result has a new name if none is given."""
+    return ctx.new_node(node, op, inputs, outputs or [ctx.unique(f"{node.name}/{op}")], **attrs)
 
 
 QUANTISED_RULES: dict[str, Callable[[Context, OnnxNode], Iterator[list[OnnxNode]]]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, OnnxNode, Operands
 from concord.frontend.errors import Refusal
 from concord.frontend.host import TypedTensor
 from concord.golden.codes import CodeRange, Codes
@@ -43,15 +43,22 @@ def read(ctx: Context, node: OnnxNode, dtype: str, shape: Shape) -> Codes:
 def quantize(ctx: Context, node: OnnxNode) -> list[str]:
     """Note the codes of a tensor, for the DequantizeLinear that reads them; nothing is computed."""
     x = ctx.tensor(node.input(0))
-    dtype = "uint8"
-    if node.input(2):
-        dtype = ctx.constant(node.input(2), "zero point").dtype.name
-    elif node.attrs.get("output_dtype", 0):
-        from onnx import helper
-
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attrs["output_dtype"])).name
-    ctx.codes[node.outputs[0]] = (x, read(ctx, node, dtype, ctx.shape(x)))
+    ctx.codes[node.outputs[0]] = (x, read(ctx, node, code_type(ctx, node), ctx.shape(x)))
     return []
+
+
+def code_type(ctx: Operands, node: OnnxNode) -> str:
+    """Type of the codes that QuantizeLinear makes, such as ``"int8"``."""
+    if node.input(2):
+        return ctx.constant(node.input(2), "zero point").dtype.name
+    return type_name(node.attrs["output_dtype"]) if node.attrs.get("output_dtype", 0) else "uint8"
+
+
+def type_name(number: int) -> str:
+    """The name of an element type of ONNX, such as ``"int8"``."""
+    from onnx import helper
+
+    return np.dtype(helper.tensor_dtype_to_np_dtype(number)).name
 
 
 def ends_of_clip(constant: Callable[[str, str], Any], node: OnnxNode, low: int, high: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from concord.frontend.limits import LARGEST_TENSOR
 from concord.frontend.tflite_file import DAMAGED, DTYPES, FlatModel, FlatOperator, FlatTensor, Values
+from concord.frontend.tflite_rewriting import POINT_WISE
 
 Fold = Callable[..., Any]
 
@@ -137,16 +138,12 @@ def _constant_results(tensors: Sequence[FlatTensor], operator: FlatOperator) -> 
         if computed or fused:
             return None
         return [_ARITHMETIC[operator.name](operator.options, *(tensor.data for tensor in inputs))]
-    if len({_scheme(tensor) for tensor in (*inputs, *outputs) if tensor.coded}) > 1:
+    if len({tensor.scheme for tensor in (*inputs, *outputs) if tensor.coded}) > 1:
         return None
     if any(tensor.scales.size > 1 for tensor in inputs):  # whose axis might move
         return None
     made = _MOVES[operator.name](outputs[0].shape, operator.options, *(tensor.data for tensor in inputs))
     return made if isinstance(made, list) else [made]
-
-
-def _scheme(tensor: FlatTensor) -> tuple[Any, ...]:
-    return tensor.kind, *tensor.scales.tolist(), *tensor.zeros.tolist()
 
 
 def _sized(shape: Sequence[int] | Values) -> tuple[int, ...]:
@@ -183,10 +180,11 @@ def _of(function: Callable[..., Any]) -> Fold:
 
 
 #: Operators whose result has the shape of what they read, broadcast; the number of operands that count.
-_ALIKE = dict.fromkeys(
-    "RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 LEAKY_RELU ELU GELU HARD_SWISH LOGISTIC TANH EXP LOG SQRT RSQRT SQUARE ABS "
-    "NEG SIN COS QUANTIZE DEQUANTIZE SOFTMAX LOG_SOFTMAX".split(), 1
-) | dict.fromkeys("ADD SUB MUL DIV MAXIMUM MINIMUM SQUARED_DIFFERENCE PRELU".split(), 2)  # fmt: skip
+_ALIKE = (
+    dict.fromkeys(POINT_WISE, 1)
+    | dict.fromkeys("ADD SUB MUL DIV MAXIMUM MINIMUM SQUARED_DIFFERENCE PRELU".split(), 2)
+    | dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX"), 1)
+)
 #: What only moves elements, with the shape of the first result, the options and the operands.
 _MOVES: dict[str, Fold] = {
     "STRIDED_SLICE": _strided_slice,

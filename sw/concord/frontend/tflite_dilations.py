@@ -152,7 +152,7 @@ def _padded(graph: FlatRewriting, operator: FlatOperator) -> tuple[int, Values] 
         unit = next((axis for axis in (1, 2) if image == (*shape[:axis], 1, *shape[axis:])), 0)
         pad = graph.makers.get(pad.inputs[0]) if unit else None
     widths = graph.integers(pad.inputs[1]) if pad is not None and pad.name == "PAD" else None
-    if pad is None or widths is None or graph.codes(pad.inputs[0]) != graph.codes(pad.outputs[0]):
+    if pad is None or widths is None or graph.tensors[pad.inputs[0]].scheme != graph.tensors[pad.outputs[0]].scheme:
         return None
     if unit:
         widths = np.insert(widths, unit, 0, axis=0)

@@ -61,6 +61,11 @@ class FlatTensor:
         return self.kind in ("INT8", "UINT8", "INT16", "INT32", "INT64") and self.scales.size > 0
 
     @property
+    def scheme(self) -> tuple[Any, ...]:
+        """Type, scales and zero points."""
+        return self.kind, *self.scales.tolist(), *self.zeros.tolist()
+
+    @property
     def real(self) -> Values | None:
         """Values of the codes of a constant; other constants as they are, ``None`` for a tensor that is computed."""
         if self.data is None or not self.coded:

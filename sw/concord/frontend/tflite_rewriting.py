@@ -87,11 +87,6 @@ class FlatRewriting:
         self.add("STRIDED_SLICE", (source, *constants), made, FlatOptions(**masks))
         return made if made == output else self.reshape(made, output)
 
-    def codes(self, index: int) -> tuple[Any, ...]:
-        """Type, scales and zero points of a tensor."""
-        tensor = self.tensors[index]
-        return tensor.kind, tensor.scales.tolist(), tensor.zeros.tolist()
-
     def integers(self, index: int) -> Values | None:
         """The elements of a constant; ``None`` if it is none."""
         return self.tensors[index].data if index >= 0 else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,19 @@ from concord.frontend.errors import Refusal, UnsupportedModel
 from concord.frontend.load import FLOAT_TYPES, input_values, is_fixed, live_order, opset
 from concord.frontend.load import load as load_proto
 from concord.frontend.quantised_operators import MICROSOFT
+from concord.frontend.quantization import code_type, type_name
 from concord.integer.code_limits import limited_by_reader
+from concord.integer.float32 import Integers
 from concord.integer.fusion import Fusion
-from concord.integer.graph import IntegerGraph, live
+from concord.integer.graph import IntegerGraph, IntegerOperation, live
 from concord.integer.model_values import ConstantCodes, MovedInput
+from concord.integer.operations import CodeConstant
 from concord.integer.operators import OPERATORS, PASSED, Operator
 from concord.integer.quantised import in_pairs
 from concord.integer.reading import PAIR, Reading
 from concord.integer.shape_values import is_folded
 from concord.integer.uses import Uses
-from concord.transfer import CodeRange
+from concord.transfer import CodeRange, Codes
 from concord.transfer.targets import MAX_BITS
 
 
@@ -44,22 +47,24 @@ class UnquantisedModel(ValueError):
         super().__init__(f"{name} cannot be executed in integers:" + "".join(f"\n  {reason}" for reason in reasons))
 
 
+Node = TypeVar("Node", bound=OnnxNode)
 #: Bits of the largest ratio of scales of the blocks of a channel.
 _BLOCK_BITS = 16
 
 
 def quantize(ctx: Reading, node: OnnxNode) -> None:
     """QuantizeLinear: codes of an input, or of what stands in front."""
-    x, output = node.input(0), node.outputs[0]
-    dtype = "uint8"
-    if node.input(2):
-        dtype = ctx.constant(node.input(2), "zero point").dtype.name
-    elif node.attrs.get("output_dtype", 0):
-        dtype = _type_name(node.attrs["output_dtype"])
+    x, output, dtype = node.input(0), node.outputs[0], code_type(ctx, node)
     if x in ctx.constants and ctx.constants[x].dtype == np.float32:
         ctx.constants[output] = _codes_of_constant(ctx, node, dtype)
         return
     output, scheme = limited_by_reader(ctx, output, ctx.scheme(node, 1, dtype))
+    quantize_as(ctx, node, scheme, output)
+
+
+def quantize_as(ctx: Reading, node: OnnxNode, scheme: Codes, output: str) -> None:
+    """Codes of a scheme of the first operand of a node."""
+    x = node.input(0)
     if x in ctx.floats:
         ctx.quantised_input(x, scheme, output)
     elif x in ctx.wide and not ctx.are_codes(x):
@@ -87,13 +92,6 @@ def _codes_of_constant(ctx: Reading, node: OnnxNode, dtype: str) -> NDArray[Any]
     return (steps + ctx.zero_point(node, 2, scale).reshape(shape)).clip(*codes.ends(int(match[2]))).astype(kind)
 
 
-def _type_name(number: int) -> str:
-    """The name of an element type of ONNX, such as ``"int8"``."""
-    from onnx import helper
-
-    return np.dtype(helper.tensor_dtype_to_np_dtype(number)).name
-
-
 def dequantize(ctx: Reading, node: OnnxNode) -> None:
     """DequantizeLinear: a constant, or codes with the scale they were made with."""
     x, output = node.input(0), node.outputs[0]
@@ -103,7 +101,7 @@ def dequantize(ctx: Reading, node: OnnxNode) -> None:
     if x in ctx.types:
         ctx.graph.inputs[x] = x
         if x not in ctx.graph.schemes:
-            ctx.graph.schemes[x] = ctx.scheme(node, 1, _type_name(ctx.types[x]))
+            ctx.graph.schemes[x] = ctx.scheme(node, 1, type_name(ctx.types[x]))
     codes = ctx.codes(x)
     known = ctx.scheme_of(codes)
     if ctx.step(node, 1) != (float(known.scale), known.zero):
@@ -205,32 +203,67 @@ def import_integer_graph(
     graph.shapes.update({name: tuple(dim.dim_value if is_fixed(dim) else None for dim in dims[name]) for name in dims})
     names = {*constants, *values, *(name for node in nodes for name in node.outputs)}
     uses = Uses(nodes, [item.name for item in proto.graph.output], constants, PASSED)
-    kinds = {name: _type_name(kind) for name, kind in types.items()}
+    kinds = {name: type_name(kind) for name, kind in types.items()}
     fusion = Fusion(nodes, uses, constants, kinds, optimised)
     ctx = Reading(graph, opset(proto), constants, floats, types, names, uses, fusion)
-    reasons: list[str] = []
+    return read_nodes(ctx, nodes, [item.name for item in proto.graph.output], read_node)
+
+
+def read_node(ctx: Reading, node: OnnxNode) -> None:
+    """Read a node, or the nodes that it stands for."""
+    for part in in_pairs(ctx, node) or [node]:
+        if not is_folded(ctx, part):
+            _operator(part)(ctx, part)
+
+
+def read_nodes(
+    ctx: Reading,
+    nodes: Sequence[Node],
+    outputs: Sequence[str],
+    read: Callable[[Any, Node], None],
+    refused: Sequence[str] = (),
+) -> IntegerGraph:
+    """The graph of nodes in their order, with some tensors as its outputs.
+
+    Raises
+    ------
+    UnquantisedModel
+        What is ``refused`` already, every reason for which ``read`` refuses a node or for which an output is none.
+    """
+    graph, reasons = ctx.graph, [*refused]
     unknown: set[str] = set()
     for node in nodes:
         if unknown.intersection(node.inputs):
             unknown.update(node.outputs)
         else:
             try:
-                for part in in_pairs(ctx, node) or [node]:
-                    if not is_folded(ctx, part):
-                        _operator(part)(ctx, part)
+                read(ctx, node)
             except Refusal as refusal:
                 reasons.append(f"{node.label} {node.name!r}: {refusal}")
                 unknown.update(node.outputs)
-    for item in proto.graph.output:
-        if item.name not in unknown:
+    for name in outputs:
+        if name not in unknown:
             try:
-                known = ctx.are_codes(item.name) or not ctx.are_numbers(item.name)
-                graph.outputs[item.name] = ctx.codes(item.name) if known else ctx.numbers(item.name)
+                known = ctx.are_codes(name) or not ctx.are_numbers(name)
+                graph.outputs[name] = ctx.codes(name) if known else ctx.numbers(name)
             except Refusal:
-                reasons.append(f"output {item.name!r}: must be codes; {PAIR.replace('in front of', 'behind')}")
+                reasons.append(f"output {name!r}: must be codes; {PAIR.replace('in front of', 'behind')}")
     if reasons:
         raise UnquantisedModel(graph.name, reasons)
-    return graph.with_operations(live(graph))
+    return graph.with_operations(_with_constants(live(graph)))
+
+
+def _with_constants(operations: Sequence[IntegerOperation]) -> list[IntegerOperation]:
+    """The operations, with a constant in the place of each that reads constants alone."""
+    constants: dict[str, Integers] = {}
+    made: list[IntegerOperation] = []
+    for operation in operations:
+        if all(name in constants for name in operation.inputs):
+            value = operation.run(*(constants[name] for name in operation.inputs))
+            constants[operation.output] = value
+            operation = CodeConstant(name=operation.name, inputs=(), output=operation.output, value=value)
+        made.append(operation)
+    return made
 
 
 def _is_constant(node: OnnxNode) -> bool:
@@ -249,8 +282,14 @@ def _constant(node: OnnxNode) -> NDArray[Any]:
 def _end_at(proto: Any, outputs: Sequence[str]) -> None:
     """Make tensors of a model its outputs."""
     known = {name for node in proto.graph.node for name in node.output} | {item.name for item in proto.graph.input}
-    if unknown := sorted(set(outputs) - known):
-        raise ValueError(f"outputs must be tensors of the model, not {unknown}")
+    checked = check_known(outputs, known)
     del proto.graph.output[:]
-    for name in outputs:
+    for name in checked:
         proto.graph.output.add().name = name
+
+
+def check_known(outputs: Sequence[str], known: Collection[str]) -> Sequence[str]:
+    """The outputs that are wanted; ``ValueError`` if one is no tensor of the model."""
+    if unknown := sorted(set(outputs).difference(known)):
+        raise ValueError(f"outputs must be tensors of the model, not {unknown}")
+    return outputs

@@ -18,11 +18,9 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, Unquantised
 from concord.integer.moves import (
     ConcatMove,
-    ExpandMove,
     Move,
     NoMove,
     ReshapeMove,
-    SqueezeMove,
     TakeMove,
     TransposeMove,
 )
@@ -52,10 +50,10 @@ def global_max_pool(ctx: Reading, node: OnnxNode) -> None:
     _pooled(ctx, node, _maximum_of(ctx.sizes_of(node.input(0))[2:]))
 
 
-def _maximum_of(kernel: tuple[int, ...]) -> Callable[..., CodeMaximum]:
+def _maximum_of(kernel: tuple[int, ...], **settings: Any) -> Callable[..., CodeMaximum]:
     """Maker of the greatest codes of windows side by side."""
-    ones = (1,) * len(kernel)
-    return partial(CodeMaximum, kernel=kernel, strides=ones, dilations=ones, pads=(0,) * 2 * len(kernel))
+    ones, pads = (1,) * len(kernel), (0,) * 2 * len(kernel)
+    return partial(CodeMaximum, kernel=kernel, strides=ones, dilations=ones, pads=pads, **settings)
 
 
 def _pooled(ctx: Reading, node: OnnxNode, maximum: Callable[..., CodeMaximum]) -> None:
@@ -73,16 +71,32 @@ def _pooled(ctx: Reading, node: OnnxNode, maximum: Callable[..., CodeMaximum]) -
 
 
 def reduced_max(ctx: Reading, node: OnnxNode) -> None:
-    """ReduceMax over any axes but that of the samples, as a MaxPool with one window."""
-    x = ctx.codes(node.input(0))
+    """ReduceMax and ReduceMin over any axes but that of the samples, as a MaxPool with one window."""
+    x, y = ctx.codes(node.input(0)), ctx.moved_name(node.input(0), node.outputs[0])
     kept, reduced, made = reduction(ctx, node, x)
     shape, scheme = ctx.sizes(x), ctx.scheme_of(x)
     channels, size = (prod(shape[axis] for axis in part) for part in (kept[1:], reduced))
+    order, rows = (*kept, *reduced), (0, channels, size)
+    if ctx.last:
+        order, rows = (0, *reduced, *kept[1:]), (0, size, channels)
+    last, between = y, scheme
+    if node.op == "ReduceMin":  # the opposite of the greatest one of opposites
+        between, last = _opposite(scheme), ctx.unique(f"{y}/opposite")
+        ctx.emit(ctx.table(node.name, x, (NEGATIVE,), between, source := ctx.unique(f"{x}/opposite")), between)
+        x = source
     parts = [ctx.unique(f"{x}/{word}") for word in ("in front", "rows", "greatest")]
-    ctx.move(node.name, x, TransposeMove((*kept, *reduced)), scheme, parts[0])
-    ctx.move(node.name, parts[0], ReshapeMove((0, channels, size)), scheme, parts[1])
-    ctx.emit(_maximum_of((size,))(name=node.name, inputs=(parts[1],), output=parts[2]), scheme)
-    ctx.move(node.name, parts[2], made, scheme, ctx.moved_name(node.input(0), node.outputs[0]))
+    ctx.move(node.name, x, TransposeMove(order), between, parts[0])
+    ctx.move(node.name, parts[0], ReshapeMove(rows), between, parts[1])
+    maximum = _maximum_of((size,), last=ctx.last, low=between.low, high=between.high)
+    ctx.emit(maximum(name=node.name, inputs=(parts[1],), output=parts[2]), between)
+    ctx.move(node.name, parts[2], made, between, last)
+    if last != y:
+        ctx.emit(ctx.table(node.name, last, (NEGATIVE,), scheme, y), scheme)
+
+
+def _opposite(scheme: Codes) -> Codes:
+    """The scheme in which the opposites of all numbers have codes."""
+    return replace(scheme, zeros=(scheme.low + scheme.high - scheme.zero,))
 
 
 def of_several(ctx: Reading, node: OnnxNode) -> None:
@@ -123,7 +137,7 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
 
     def make_least(target: CodeTarget) -> list[IntegerOperation]:
         scheme = target.scheme
-        opposite = replace(scheme, zeros=(scheme.low + scheme.high - scheme.zero,))
+        opposite = _opposite(scheme)
         names = [ctx.unique(f"{target.name}/{k}") for k in range(len(operands))]
         steps: list[IntegerOperation] = [
             ctx.table(f"{node.name}/{k}", part, (*functions, NEGATIVE), opposite, name)
@@ -132,6 +146,8 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
         greatest, least = (ctx.unique(f"{target.name}/{word}") for word in ("opposite", "least"))
         ctx.graph.schemes.update(dict.fromkeys((*names, greatest), opposite) | {least: scheme})
         steps += beside.greatest(names, greatest, opposite, opposite)
+        if (target.low, target.high) == (scheme.low, scheme.high):
+            return [*steps, ctx.table(node.name, greatest, (NEGATIVE,), scheme, target.name)]
         steps.append(ctx.table(node.name, greatest, (NEGATIVE,), scheme, least))
         return [*steps, CodeMovement.of(node.name, (least,), target.name, NoMove(), target)]
 
@@ -145,7 +161,7 @@ def of_several(ctx: Reading, node: OnnxNode) -> None:
 
 
 class TensorsBeside:
-    """Tensors of a node side by side in a new axis, over which there are windows.
+    """Tensors of a node in rows, one after the other, over which there are windows.
 
     Raises
     ------
@@ -163,7 +179,7 @@ class TensorsBeside:
 
     def greatest(self, parts: list[str], output: str, scheme: Scheme, ends: Ends) -> list[IntegerOperation]:
         """Operations whose last one makes the greatest elements, within ends."""
-        rank, steps = len(self.shape), list[IntegerOperation]()
+        steps = list[IntegerOperation]()
 
         def made(operation: IntegerOperation) -> str:
             steps.append(operation)
@@ -173,16 +189,17 @@ class TensorsBeside:
         def moved(tensors: list[str], move: Move, name: str, ends: Ends) -> str:
             return made(CodeMovement.of(self.node.name, tensors, name, move, ends))
 
-        wide = []
+        rows = []
         for part, own in zip(parts, self.shapes, strict=True):
             moves: list[Move] = [
                 TakeMove(axis, (0,) * size) for axis, size in enumerate(self.shape) if axis and own[axis] != size
             ]
-            for move in (*moves, ExpandMove((rank,))):
+            for move in (*moves, ReshapeMove((0, 1, prod(self.shape[1:])))):
                 part = moved([part], move, self.ctx.unique(f"{output}/moved"), scheme)
-            wide.append(part)
-        beside = moved(wide, ConcatMove(rank), self.ctx.unique(f"{output}/beside"), scheme)
-        maximum, name = _maximum_of((*[1] * (rank - 2), len(parts))), self.ctx.unique(f"{output}/greatest")
+            rows.append(part)
+        beside = moved(rows, ConcatMove(1), self.ctx.unique(f"{output}/beside"), scheme)
+        maximum = _maximum_of((len(parts),), last=True)
+        name = self.ctx.unique(f"{output}/greatest")
         greatest = made(maximum(name=self.node.name, inputs=(beside,), output=name))
-        moved([greatest], SqueezeMove((rank,)), output, ends)
+        moved([greatest], ReshapeMove((0, *self.shape[1:])), output, ends)
         return steps

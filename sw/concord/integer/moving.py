@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.moving import blocks_of, pads_of, places_of_gather, places_of_slice, places_of_split
 from concord.frontend.resizing import COORDINATES, NEAREST
 from concord.integer.moves import (
     ExpandMove,
@@ -28,8 +28,6 @@ from concord.integer.shape_values import SAMPLES
 
 Moves = tuple[Move, ...]
 
-#: Modes of Pad that repeat elements, called as in NumPy.
-_REPEATING = ("reflect", "edge", "wrap")
 #: Coordinates that ONNX Runtime rounds to binary32 in the end only.
 _IN_BINARY64 = "half_pixel_symmetric"
 
@@ -43,7 +41,8 @@ def movement(ctx: Reading, node: OnnxNode) -> None:
 
 def node_axes(ctx: Reading, node: OnnxNode) -> tuple[int, ...] | None:
     """Axes of a node, which are its second operand or an attribute."""
-    return _integers(ctx, node, 1, "axes")
+    axes = ctx.integers(node, 1, "axes")
+    return None if axes is None else tuple(axes)
 
 
 def reduction(ctx: Reading, node: OnnxNode, codes: str) -> tuple[list[int], list[int], ReshapeMove]:
@@ -64,15 +63,8 @@ def reduction(ctx: Reading, node: OnnxNode, codes: str) -> tuple[list[int], list
     return [axis for axis in range(rank) if axis not in reduced], reduced, ReshapeMove((0, *sizes))
 
 
-def _integers(ctx: Reading, node: OnnxNode, place: int, name: str) -> tuple[int, ...] | None:
-    """Integers at an operand of a node, or in an attribute as in the first versions."""
-    if node.input(place):
-        return tuple(int(number) for number in ctx.constant(node.input(place), name).reshape(-1))
-    return tuple(node.attrs[name]) if name in node.attrs else None
-
-
 def _reshape(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, kept = _integers(ctx, node, 1, "shape") or (), not node.attrs.get("allowzero", 0)
+    sizes, kept = tuple(ctx.integers(node, 1, "shape") or ()), not node.attrs.get("allowzero", 0)
     if any(size >= SAMPLES for size in sizes):
         return [(_reshape_of_samples(sizes),)]
     if sizes[:1] not in ((0,), (-1,), ()) and _has_one_sample(ctx):  # any number of samples has that shape, too
@@ -137,48 +129,27 @@ def _taken(axis: int, size: int, indices: Sequence[int]) -> Moves:
 
 
 def _slice(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes = ctx.sizes_of(node.input(0))
-    starts, stops = _integers(ctx, node, 1, "starts") or (), _integers(ctx, node, 2, "ends") or ()
-    axes = _integers(ctx, node, 3, "axes") or tuple(range(len(starts)))
-    steps = _integers(ctx, node, 4, "steps") or (1,) * len(axes)
-    moves: Moves = ()
-    for axis, start, stop, step in zip(axes, starts, stops, steps, strict=True):
-        place, size = axis % len(sizes), sizes[axis]
-        if place == 0:  # of which one sample is looked at here
-            size = max(size, 2)
-        moves += _taken(place, size, range(size)[slice(start, stop, step)])
-    return [moves]
+    first, *rest = ctx.sizes_of(node.input(0))
+    sizes = max(first, 2), *rest  # of the samples one is looked at here
+    taken = places_of_slice(ctx, node, sizes)
+    return [tuple(move for axis, places in taken.items() for move in _taken(axis, sizes[axis], places))]
 
 
 def _split(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, axis = ctx.sizes_of(node.input(0)), int(node.attrs.get("axis", 0))
-    count, size = len(node.outputs), sizes[axis]
-    part = -(-size // count)
-    parts = _integers(ctx, node, 1, "split") or (*[part] * (count - 1), size - part * (count - 1))
-    if len(parts) != count or sum(parts) != size or min(parts) < 1:
-        raise Refusal(f"parts must be {count} that fill the {size} of axis {axis}, not {list(parts)}")
-    starts = accumulate(parts, initial=0)
-    return [
-        _taken(axis % len(sizes), size, range(start, start + part)) for start, part in zip(starts, parts, strict=False)
-    ]
+    sizes = ctx.sizes_of(node.input(0))
+    axis, parts = places_of_split(ctx, node, sizes)
+    return [_taken(axis, sizes[axis], places) for places in parts]
 
 
 def _gather(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    indices, sizes = ctx.constant(node.input(1), "indices"), ctx.sizes_of(node.input(0))
-    axis = int(node.attrs.get("axis", 0)) % len(sizes)
-    size = sizes[axis]
-    if indices.size and not (-size <= indices.min() and indices.max() < size):
-        raise Refusal(f"indices must be inside the {size} of axis {axis}")
-    if axis == 0:
-        size = 0  # whose elements cannot all be known
-    moves = _taken(axis, size, [int(index) % sizes[axis] for index in indices.reshape(-1)])
-    if indices.ndim == 1:
-        return [moves]
-    return [(*moves, ReshapeMove((0, *sizes[1:axis], *indices.shape, *sizes[axis + 1 :])))]
+    sizes = ctx.sizes_of(node.input(0))
+    axis, places, made = places_of_gather(ctx, node, sizes)
+    moves = _taken(axis, sizes[axis] if axis else 0, places)  # all samples cannot be known
+    return [moves if len(made) == len(sizes) else (*moves, ReshapeMove((0, *made[1:])))]
 
 
 def _tile(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, repeats = ctx.sizes_of(node.input(0)), _integers(ctx, node, 1, "repeats") or ()
+    sizes, repeats = ctx.sizes_of(node.input(0)), ctx.integers(node, 1, "repeats") or ()
     if len(repeats) != len(sizes):
         raise Refusal(f"repeats must be one for each of {len(sizes)} axes, not {list(repeats)}")
     moves: Moves = ()
@@ -188,7 +159,7 @@ def _tile(ctx: Reading, node: OnnxNode) -> list[Moves]:
 
 
 def _expand(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, shape = ctx.sizes_of(node.input(0)), _integers(ctx, node, 1, "shape") or ()
+    sizes, shape = ctx.sizes_of(node.input(0)), ctx.integers(node, 1, "shape") or ()
     if len(shape) > len(sizes):
         raise Refusal(
             f"shape must have at most {len(sizes)} axes, not be {list(shape)}", "put Unsqueeze in front of it"
@@ -202,40 +173,18 @@ def _expand(ctx: Reading, node: OnnxNode) -> list[Moves]:
     return [moves]
 
 
-def _depth_to_space(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, block = ctx.sizes_of(node.input(0)), int(node.attrs["blocksize"])
-    left = _divided(sizes[1], block**2, "channels")
-    if node.attrs.get("mode", "DCR") == "DCR":
-        parts, order = (0, block, block, left, *sizes[2:]), (0, 3, 4, 1, 5, 2)
-    else:
-        parts, order = (0, left, block, block, *sizes[2:]), (0, 1, 4, 2, 5, 3)
-    return [(ReshapeMove(parts), TransposeMove(order), ReshapeMove((0, left, *(size * block for size in sizes[2:]))))]
-
-
-def _space_to_depth(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, block = ctx.sizes_of(node.input(0)), int(node.attrs["blocksize"])
-    height, width = (_divided(size, block, "height and width") for size in sizes[2:])
-    parts = ReshapeMove((0, sizes[1], height, block, width, block))
-    return [(parts, TransposeMove((0, 3, 5, 1, 2, 4)), ReshapeMove((0, sizes[1] * block**2, height, width)))]
-
-
-def _divided(size: int, by: int, what: str) -> int:
-    if size % by:
-        raise Refusal(f"{what} must be multiples of {by}, not {size}")
-    return size // by
+def _blocks(ctx: Reading, node: OnnxNode) -> list[Moves]:
+    parts, order, made = blocks_of(node, (0, *ctx.sizes_of(node.input(0))[1:]))
+    return [(ReshapeMove(parts), TransposeMove(order), ReshapeMove(made))]
 
 
 def _pad(ctx: Reading, node: OnnxNode) -> list[Moves]:
     sizes, mode = ctx.sizes_of(node.input(0)), node.attrs.get("mode", "constant")
-    rank, amounts = len(sizes), _integers(ctx, node, 1, "pads") or ()
-    axes = [axis % rank for axis in _integers(ctx, node, 3, "axes") or range(rank)]
-    if mode not in ("constant", *_REPEATING) or len(amounts) != 2 * len(axes):
-        raise Refusal(f"mode must be constant, reflect, edge or wrap, with two pads for each axis, not {mode!r}")
-    widths = [(0, 0)] * rank
+    pads = pads_of(ctx, node, len(sizes)).reshape(2, -1).T.tolist()
+    widths = [(max(front, 0), max(back, 0)) for front, back in pads]
     moves: Moves = ()
-    for axis, front, back in zip(axes, amounts, amounts[len(axes) :], strict=False):
+    for axis, (front, back) in enumerate(pads):
         kept = range(sizes[axis])[max(-front, 0) : sizes[axis] + min(back, 0)]
-        widths[axis] = max(front, 0), max(back, 0)
         if mode != "constant":
             kept = np.pad(kept, widths[axis], mode=mode).tolist()
         moves += _taken(axis, sizes[axis], kept)
@@ -252,10 +201,12 @@ def _code_of_padding(ctx: Reading, node: OnnxNode) -> int:
     if operand in ctx.weights:
         value = np.float32((ctx.weights[operand].offsets * ctx.weights[operand].scale).item())
     else:
-        value = np.float32(ctx.constant(operand, "value").item() if operand else node.attrs.get("value", 0.0))
+        value = ctx.constant(operand, "value").reshape(-1)[0] if operand else np.float32(node.attrs.get("value", 0.0))
     if node.input(0) in ctx.floats or node.input(0) in ctx.constants:
         raise Refusal(f"must read codes, not the floats {node.input(0)!r}", PAIR)
     scheme = ctx.scheme_of(ctx.codes(node.input(0)))
+    if value.dtype.kind in "iu":  # the code itself
+        return int(value)
     code = int(scheme.codes_of(value).item())
     if np.float32(code - scheme.zero) * np.float32(scheme.scale) != value:
         raise Refusal(f"value must be a number that a code stands for, such as 0, not {value:g}", "pad with 0")
@@ -275,7 +226,7 @@ def _resize(ctx: Reading, node: OnnxNode) -> list[Moves]:
         raise Refusal("keep_aspect_ratio_policy must be stretch", "give it the sizes")
     axes = [axis % len(sizes) for axis in attrs.get("axes", range(len(sizes)))]
     scales = ctx.constant(node.input(place), "scales") if node.input(place) else np.asarray(attrs.get("scales", ()))
-    counts = _integers(ctx, node, 3, "sizes") if not scales.size else None
+    counts = ctx.integers(node, 3, "sizes") if not scales.size else None
     if len(counts or scales) != len(axes):
         raise Refusal(f"must have a scale or a size for each of {len(axes)} axes")
     position: Any = COORDINATES[where]
@@ -304,8 +255,8 @@ _MOVES: dict[str, Callable[[Reading, OnnxNode], list[Moves]]] = {
     "Gather": _gather,
     "Tile": _tile,
     "Expand": _expand,
-    "DepthToSpace": _depth_to_space,
-    "SpaceToDepth": _space_to_depth,
+    "DepthToSpace": _blocks,
+    "SpaceToDepth": _blocks,
     "Pad": _pad,
     "Resize": _resize,
     "Upsample": _resize,

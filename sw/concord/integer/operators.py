@@ -209,6 +209,7 @@ OPERATORS: dict[str, Operator] = {
     "Max": of_several,
     "Min": of_several,
     "ReduceMax": reduced_max,
+    "ReduceMin": reduced_max,
     "Div": divide,
     **ON_ACCUMULATORS,
     **MOVEMENTS,

@@ -35,7 +35,7 @@ def function(ctx: Reading, node: OnnxNode) -> None:
     if node.op == "PRelu" and not is_number(ctx, node.input(1)):
         _slopes(ctx, node)
     elif limits is None:
-        _leave(ctx, node, _steps(ctx, node))
+        leave_function(ctx, node, _steps(ctx, node))
     else:
         limited_by(ctx, node, node.input(0), limits)
 
@@ -88,7 +88,7 @@ def limited_by(ctx: Reading, node: OnnxNode, x: str, limits: tuple[float, float]
     low, high = max(limits[0], -_LARGEST), min(limits[1], _LARGEST)
     step: FunctionStep = "relu" if limits == (0, math.inf) else ("clip", {"min": low, "max": max(low, high)})
     widens = ctx.are_codes(x) or ctx.are_numbers(x)
-    _leave(ctx, node, [step], x, widen if widens else None)
+    leave_function(ctx, node, [step], x, widen if widens else None)
 
 
 def beside_number(ctx: Reading, node: OnnxNode) -> bool:
@@ -102,7 +102,7 @@ def beside_number(ctx: Reading, node: OnnxNode) -> bool:
         if not math.isfinite(number):
             raise Refusal(f"operand must be a finite number, not {number}")
         steps = beside_constant(node.op, number, first=k == 1)
-        _leave(ctx, node, steps, x)
+        leave_function(ctx, node, steps, x)
         return True
     return False
 
@@ -113,10 +113,10 @@ def divide(ctx: Reading, node: OnnxNode) -> None:
         raise Refusal("must be of codes and one constant number", "end the network in front of it, with outputs=[...]")
 
 
-def _leave(
+def leave_function(
     ctx: Reading, node: OnnxNode, steps: Sequence[FunctionStep], x: str = "", widen: Widener | None = None
 ) -> None:
-    """Leave a function of codes, or of a function of codes."""
+    """Leave a function of codes, or of a function of codes, in front of QuantizeLinear."""
     x = x or node.input(0)
     if x in ctx.open and ctx.open[x].source is not None:
         before, source = ctx.open[x].functions, ctx.open[x].source

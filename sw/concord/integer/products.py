@@ -7,6 +7,7 @@ and so are codes of another scale.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,18 @@ from concord.integer.graph import IntegerOperation
 from concord.integer.model_values import CodeTarget, ConstantCodes, OpenProduct, ProductBias, Unquantised
 from concord.integer.moves import Move, PadMove, TakeMove
 from concord.integer.reading import Reading
-from concord.integer.requantise import ACCUMULATOR, ACCUMULATOR_BITS, LONG_BITS, FloatRequantisation, Requantisation
+from concord.integer.requantise import (
+    ACCUMULATOR,
+    ACCUMULATOR_BITS,
+    LONG_BITS,
+    FloatRequantisation,
+    Requantisation,
+    Requantiser,
+)
 from concord.integer.weighted_sums import CodeMatMul, IntegerConvolution, IntegerMatMul
 from concord.integer.wide import Dequantisation
 from concord.integer.windows import convolution_settings
+from concord.transfer import Codes
 
 #: A bias may have another scale than the product of the others by what rounding makes of it.
 _BIAS_TOLERANCE = 1e-6
@@ -99,14 +108,14 @@ def _product(
     return OpenProduct(kind, node.name, x, scale, constant.offsets.shape[axis], fields)
 
 
-def conv(ctx: Reading, node: OnnxNode) -> None:
+def conv_product(ctx: Reading, node: OnnxNode) -> OpenProduct:
     """Conv in any number of dimensions, with groups."""
     weight = ctx.weight(node.input(1), "weight")
     windows: dict[str, Any] = convolution_settings(ctx, node, weight.offsets.shape[2:])
-    _leave(ctx, node, _product(ctx, node, ctx.codes(node.input(0)), weight, 0, **windows))
+    return _product(ctx, node, ctx.codes(node.input(0)), weight, 0, **windows)
 
 
-def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
+def transposed_product(ctx: Reading, node: OnnxNode) -> OpenProduct:
     """ConvTranspose: a Conv with the weight turned round, of codes with codes of 0 between them."""
     if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" or "output_shape" in node.attrs:
         raise Refusal("pads must be given, not auto_pad or output_shape", "export with pads")
@@ -118,9 +127,9 @@ def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
     strides, dilations = (tuple(node.attrs.get(name, [1] * rank)) for name in ("strides", "dilations"))
     pads, more = node.attrs.get("pads", [0] * 2 * rank), node.attrs.get("output_padding", [0] * rank)
     scheme, sizes = ctx.scheme_of(x), ctx.sizes(x)
-    moves, around = list[Move](), list[tuple[int, int]]()
-    for k, (size, stride, extent) in enumerate(zip(sizes[2:], strides, kernel, strict=True)):
-        axis, reach = k + 2, dilations[k] * (extent - 1)
+    takes, around, widths = list[Move](), list[tuple[int, int]](), [(0, 0)] * len(sizes)
+    for k, (axis, stride, extent) in enumerate(zip(ctx.spatial_axes(rank), strides, kernel, strict=True)):
+        size, reach = sizes[axis], dilations[k] * (extent - 1)
         ends = reach - pads[k], reach - pads[k + rank] + more[k]
         places = [size] * ((size - 1) * stride + 1)
         places[::stride] = range(size)
@@ -128,12 +137,12 @@ def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
         if not kept:
             raise Refusal(f"pads must leave elements along axis {axis}")
         if size in kept:
-            widths = tuple((0, int(other == axis)) for other in range(len(sizes)))
-            moves.append(PadMove(widths, scheme.zero))
+            widths[axis] = (0, 1)
         if kept != [*range(size)]:
-            moves.append(TakeMove(axis, tuple(kept)))
+            takes.append(TakeMove(axis, tuple(kept)))
         around.append((max(ends[0], 0), max(ends[1], 0)))
-    for move in moves:
+    pad: list[Move] = [PadMove(tuple(widths), scheme.zero)] if any(map(any, widths)) else []
+    for move in (*pad, *takes):
         moved = ctx.unique(f"{node.outputs[0]}/between")
         ctx.move(node.name, x, move, scheme, moved)
         x = moved
@@ -142,19 +151,39 @@ def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
     scale = weight.scale if weight.axis is None else np.tile(weight.scale, groups)
     constant = ConstantCodes(np.ascontiguousarray(turned), scale, None if weight.axis is None else 0, None)
     pads = (*(a for a, _ in around), *(b for _, b in around))
-    windows: dict[str, Any] = {"strides": (1,) * rank, "dilations": dilations, "pads": pads, "groups": groups}
-    _leave(ctx, node, _product(ctx, node, x, constant, 0, **windows))
+    windows: dict[str, Any] = {
+        "strides": (1,) * rank,
+        "dilations": dilations,
+        "pads": pads,
+        "groups": groups,
+        "last": ctx.last,
+    }
+    return _product(ctx, node, x, constant, 0, **windows)
 
 
-def gemm(ctx: Reading, node: OnnxNode) -> None:
+def gemm_product(ctx: Reading, node: OnnxNode) -> OpenProduct:
     """Gemm with a constant weight."""
     if node.attrs.get("transA", 0):
         raise Refusal("transA must be 0", "transpose the constants")
     weight = ctx.weight(node.input(1), "weight")
     axis = 0 if node.attrs.get("transB", 0) else 1
+    return _product(ctx, node, ctx.codes(node.input(0)), weight, axis, float(node.attrs.get("alpha", 1.0)))
+
+
+def conv(ctx: Reading, node: OnnxNode) -> None:
+    """Leave a Conv with its bias."""
+    _leave(ctx, node, conv_product(ctx, node))
+
+
+def conv_transpose(ctx: Reading, node: OnnxNode) -> None:
+    """Leave a ConvTranspose with its bias."""
+    _leave(ctx, node, transposed_product(ctx, node))
+
+
+def gemm(ctx: Reading, node: OnnxNode) -> None:
+    """Leave a Gemm with its bias."""
     alpha, beta = (float(node.attrs.get(name, 1.0)) for name in ("alpha", "beta"))
-    product = _product(ctx, node, ctx.codes(node.input(0)), weight, axis, alpha)
-    _leave(ctx, node, product, factor=beta, rounded=alpha == 1)
+    _leave(ctx, node, gemm_product(ctx, node), factor=beta, rounded=alpha == 1)
 
 
 def _leave(ctx: Reading, node: OnnxNode, product: OpenProduct, **settings: Any) -> None:
@@ -206,8 +235,16 @@ def _is_gemm(ctx: Reading, product: OpenProduct) -> bool:
         return False
 
 
-def _of_two_tensors(ctx: Reading, node: OnnxNode) -> None:
-    """Read a MatMul of two tensors of codes, with axes of batches in front."""
+def product_of_two(
+    ctx: Reading, node: OnnxNode
+) -> tuple[Callable[[str, Requantiser], list[IntegerOperation]], list[Codes], int]:
+    """MatMul of two tensors of codes, with axes of batches in front.
+
+    Returns
+    -------
+    tuple
+        Maker of the operations for a result and a requantisation, the schemes of both tensors, and the largest sum.
+    """
     names = [ctx.codes(node.input(k)) for k in range(2)]
     first, second = (ctx.scheme_of(name) for name in names)
     shapes = [ctx.sizes(name) for name in names]
@@ -215,15 +252,20 @@ def _of_two_tensors(ctx: Reading, node: OnnxNode) -> None:
     if min(len(shape) for shape in shapes) < 3 - fixed or shapes[0][-1] != shapes[1][-2]:
         reason = f"operands must be matrices of each sample, not of shapes {[list(shape) for shape in shapes]}"
         raise Refusal(reason, "fold the second one if it is constant")
-    scale = np.asarray(np.float32(first.scale) * np.float32(second.scale)).reshape(1)
-    reaches = tuple(scheme.reach() for scheme in (first, second))
+    largest = first.reach() * second.reach() * shapes[0][-1]
 
-    largest = reaches[0] * reaches[1] * shapes[0][-1]
-    bits = ACCUMULATOR_BITS if largest <= ACCUMULATOR[1] else LONG_BITS
-
-    def product(output: str, how: Any) -> list[IntegerOperation]:
-        fields = {"zeros": (first.zero, second.zero), "largest": largest, "requantisation": how}
+    def product(output: str, how: Requantiser) -> list[IntegerOperation]:
+        fields: dict[str, Any] = {"zeros": (first.zero, second.zero), "largest": largest, "requantisation": how}
         return [CodeMatMul(name=node.name, inputs=tuple(names), output=output, **fields)]
+
+    return product, [first, second], largest
+
+
+def _of_two_tensors(ctx: Reading, node: OnnxNode) -> None:
+    """Leave a MatMul of two tensors of codes."""
+    product, (first, second), largest = product_of_two(ctx, node)
+    scale = np.asarray(np.float32(first.scale) * np.float32(second.scale)).reshape(1)
+    bits = ACCUMULATOR_BITS if largest <= ACCUMULATOR[1] else LONG_BITS
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
         ends = target.scheme.zero, target.low, target.high

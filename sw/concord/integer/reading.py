@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.frontend.context import OnnxNode, unused_name
+from concord.frontend.context import OnnxNode, Operands
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.functions import FunctionStep
@@ -28,6 +28,7 @@ from concord.integer.model_values import (
 )
 from concord.integer.moves import Move, NoMove
 from concord.integer.operations import CodeConstant, CodeMovement, CodeTable
+from concord.integer.requantise import limited_codes
 from concord.integer.tables import code_table, number_table
 from concord.integer.uses import Uses
 from concord.integer.wide import WIDE, CodesOfNumbers, NumbersOfCodes, TabledNumbers, integers_of, limit_of
@@ -41,7 +42,7 @@ PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
 
 
 @dataclass
-class Reading:
+class Reading(Operands):
     """The integer graph under construction.
 
     Parameters
@@ -74,6 +75,8 @@ class Reading:
         Float tensors that are computed as they are: the wide tensor.
     products : dict of str to OpenProduct
         Results of MatMul, to which an Add may add a bias.
+    last : bool
+        Whether channels are the last axis of images.
     """
 
     graph: IntegerGraph
@@ -90,13 +93,12 @@ class Reading:
     sums: dict[str, Accumulators] = field(default_factory=dict)
     wide: dict[str, str] = field(default_factory=dict)
     products: dict[str, OpenProduct] = field(default_factory=dict)
+    last: bool = False
     _samples: dict[str, Integers] = field(default_factory=dict)
 
-    def unique(self, stem: str) -> str:
-        """A name that is not in use; in use from now on."""
-        name = unused_name(stem, self.taken)
-        self.taken.add(name)
-        return name
+    def spatial_axes(self, rank: int) -> range:
+        """Axes of an image of so many dimensions that are not of the samples or the channels."""
+        return range(2 - self.last, 2 - self.last + rank)
 
     def constant(self, name: str, what: str) -> NDArray[Any]:
         """A constant; ``Refusal`` if it is none."""
@@ -436,11 +438,7 @@ class Reading:
         if pending.widen is not None and pending.source is None and not self.uses.end_in_codes(name):
             self.quantised_numbers(name, scheme, output)
             return
-        low, high = scheme.low, scheme.high
-        for least, most in pending.limits:  # rounding is monotone, so codes may be limited in the place of numbers
-            ends = scheme.codes_of(np.array([least, most], dtype=np.float32))
-            low, high = (min(max(int(end), low), high) for end in ends)
-        self.add_all(pending.make(CodeTarget(output, scheme, low, high)), scheme)
+        self.add_all(pending.make(CodeTarget(output, scheme, *limited_codes(scheme, pending.limits))), scheme)
 
     def quantised_numbers(self, name: str, scheme: Codes, output: str) -> None:
         """Make the codes of a wide tensor."""

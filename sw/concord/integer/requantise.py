@@ -8,6 +8,7 @@ which IEEE 754 defines every bit. :class:`concord.integer.float32.Binary32` is t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from concord.integer.float32 import Binary32, Integers
 from concord.spec.widths import limits, needed_width
+from concord.transfer import Codes
 
 #: Bits of sums of products of two tensors of 16 bits.
 LONG_BITS = 62
@@ -125,3 +127,11 @@ def along(axis: int, numbers: NDArray[np.float32], rank: int) -> NDArray[np.floa
     if numbers.size > 1:
         shape[axis] = -1
     return numbers.reshape(shape)
+
+
+def limited_codes(scheme: Codes, limits: Sequence[tuple[float, float]]) -> tuple[int, int]:
+    """Least and greatest code of numbers within limits: rounding is monotone, so codes are limited in their place."""
+    low, high = scheme.low, scheme.high
+    for least, most in limits:
+        low, high = (min(max(int(end), low), high) for end in scheme.codes_of(np.array([least, most], np.float32)))
+    return low, high

@@ -12,7 +12,7 @@ from support.frameworks import missing, needs
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
-from concord.frameworks.tflite import exported_tflite
+from concord.frameworks.from_tflite import exported_tflite
 from support.tflite_models import Net, interpreted
 from support.trained import DATA, needs_data
 

@@ -91,6 +91,21 @@ def test_a_softmax_of_integers(opset, axis):
     assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.02
 
 
+def test_integers_in_a_row():
+    """Each operand has its own scale."""
+    constants = {"s": np.float32(0.05), "z": np.uint8(128), "t": np.float32(0.03), "u": np.uint8(120)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("QuantizeLinear", ["x", "t", "u"], ["r"]),
+        node("QLinearConcat", ["s", "z", "q", "s", "z", "r", "t", "u"], ["p"], domain="com.microsoft", axis=1),
+        node("DequantizeLinear", ["p", "s", "z"], ["y"]),
+    ]  # fmt: skip
+    proto = model(nodes, {"x": (1, 6)}, constants=constants, domains=["com.microsoft"])
+    x = np.random.default_rng(2).normal(size=(8, 6)).astype("f4")
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    want = np.concatenate([session.run(None, {"x": row[None]})[0] for row in x])
+    assert np.abs(run(import_model(proto), {"x": x})["y"] - want).max() < 0.051
+
+
 def integers_at_both_ends(kind):
     """A convolution from codes of an input to codes of the result, in QDQ form, with another result beside it."""
     constants = {"s": np.float32(0.05), "z": kind(3), "t": np.float32(0.1), "w": floats(4, 3, 3, 3) / 4}

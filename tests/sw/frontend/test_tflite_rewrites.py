@@ -10,7 +10,7 @@ from support.frameworks import missing, needs
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
-from concord.frameworks.tflite import exported_tflite
+from concord.frameworks.from_tflite import exported_tflite
 from concord.frontend.tflite_rewrites import read_network
 from concord.frontend.tflite_rewriting import live_operators
 from support.tflite_models import Net, compared_codes, interpreted

@@ -321,9 +321,11 @@ def test_maxima_of_two_tensors(op, scale, shape):
 
 
 @pytest.mark.parametrize("axes, keepdims", [((2, 3), 0), ((1,), 1), ((-1, 1), 0), ((2,), 1), ((1, 2, 3), 1)])
-@pytest.mark.parametrize("result", [0.05, 0.04])
-def test_maxima_along_axes(axes, keepdims, result):
-    proto, x = between("ReduceMax", [ints(*axes)], sizes=(4, 8, 4), result=result, keepdims=keepdims)
+@pytest.mark.parametrize(
+    "op, result", [("ReduceMax", 0.05), ("ReduceMax", 0.04), ("ReduceMin", 0.05), ("ReduceMin", 0.04)]
+)
+def test_maxima_along_axes(axes, keepdims, op, result):
+    proto, x = between(op, [ints(*axes)], sizes=(4, 8, 4), result=result, keepdims=keepdims)
     networks = integer.load(proto), integer.load(proto, rounding="onnx")
     made = [
         qdq.compared(network, proto, x, optimised) for network, optimised in zip(networks, (True, False), strict=True)

@@ -178,7 +178,7 @@ def add(values, scheme=MIDDLE, **codes):
     "write, reason",
     [
         (conv(SYMMETRIC | {"zero": 1}), "weight must have zero points of 0"),
-        (conv(SYMMETRIC | {"axis": 3}), "weight must have its scales along axis 0, not 3"),
+        (conv(SYMMETRIC | {"axis": 3}), "weight must have its scales along axis 0, not 1"),
         (conv(weights(4, 1, 1, 3)), "weight of shape [4, 1, 1, 3] must fit an image of shape [1, 2, 2, 4]"),
         (conv(strideH=0), "strides must be at least 1, not [0, 1]"),
         (conv(dilationHFactor=0), "dilations of at least 1, not [0, 1]"),
@@ -192,21 +192,57 @@ def add(values, scheme=MIDDLE, **codes):
         (add(np.zeros((2, 2, 2, 4), np.int8), **FIRST), "must be one for all samples, not of shape [2, 2, 2, 4]"),
         (op("MAX_POOL_2D", (1, 1, 1, 4), "Pool2DOptions", filterHeight=2, filterWidth=2, **STEPS),
          "what it reads and makes must have one scale and zero point; put QUANTIZE behind it"),
-        (op("MEAN", (2, 4), "ReducerOptions", [np.int32([0, 1])]), "behind that of the samples, not [0, 1]"),
+        (op("MEAN", (2, 4), "ReducerOptions", [np.int32([0, 1])]), "without that of the samples, not (0, 1)"),
         (op("RESHAPE", (2, 8), None, [np.int32([2, 8])]), "'y' must be that of the samples, [1], not of [2, 8]"),
         (op("RESHAPE", (1, 15), None, [np.int32([1, 15])]), "shape must be known, not [1, 15]"),
         (op("TRANSPOSE", (2, 1, 2, 4), None, [np.int32([1, 0, 2, 3])]), "samples first, not be [1, 0, 2, 3]"),
-        (op("PAD", (3, 2, 2, 4), None, [np.int32([[1, 1], [0, 0], [0, 0], [0, 0]])]), "none of the samples"),
+        (op("PAD", (3, 2, 2, 4), None, [np.int32([[1, 1], [0, 0], [0, 0], [0, 0]])]), "must leave axis 0 as it is"),
         (op("SOFTMAX", SAME_SHAPE, "SoftmaxOptions", beta=1.0), "must be 1/256 and -128, not 0.0500000007 and 3"),
         (op("HARD_SWISH", SAME_SHAPE, scheme={"scale": 1e-9}), "scale of the result must be at least 0.00015"),
         (op("RELU", SAME_SHAPE, dtype=np.float32, scheme={}), "'y' must be codes of int8, uint8 or int16 with a"),
         (op("RELU", SAME_SHAPE, scheme={"scale": [0.1] * 4, "axis": 3}), "'y' must have one positive scale, not"),
         (op("CONCATENATION", SAME_SHAPE, "ConcatenationOptions", axis=0), "axis must not be that of the samples"),
         (op("CONCATENATION", SAME_SHAPE, "ConcatenationOptions", axis=3), "'x' must have the scale and the zero"),
+        (op("MAXIMUM", SAME_SHAPE, None, [{"values": np.int8([1, 2, 3, 4]), **FIRST}], scheme=FIRST),
+         "a constant operand must be one code for all elements"),
+        (op("REDUCE_MAX", (2, 2, 4), "ReducerOptions", [np.int32([0])], scheme=FIRST), "samples, not (0,); compute"),
+        (op("GATHER", (2, 2, 2, 4), "GatherOptions", [np.int32([0, 0])]), "must leave axis 0 as it is"),
+        (op("SUM", (1, 2, 4), "ReducerOptions", [np.int32([1])]), "SUM 'y': is not an operator on codes; use MEAN"),
+        (op("UNIDIRECTIONAL_SEQUENCE_LSTM", SAME_SHAPE), "is not an operator on codes; convert the layer"),
+        (op("FULLY_CONNECTED", (1, 2), "FullyConnectedOptions",
+            [{"values": np.zeros((2, 16), np.int8), "scale": [np.inf, 0.1]}]), "must be finite, not inf, as for"),
     ],
 )  # fmt: skip
 def test_what_kernels_do_not_do_is_refused(write, reason):
     assert reason in refused(write)
+
+
+def test_bilinear_images_of_uint8_are_refused():
+    bilinear = op("RESIZE_BILINEAR", (1, 4, 4, 4), "ResizeBilinearOptions", [np.int32([4, 4])], np.uint8)
+    assert "its kernel for uint8 computes in floats" in refused(bilinear, dtype=np.uint8, scheme=MIDDLE)
+
+
+def test_functions_of_numbers_end_in_codes():
+    """They may be moved in front of QUANTIZE; a network does not end with them."""
+    net = Net()
+    x = net.tensor([1, 4], np.int8, **FIRST)
+    number = net.op("NEG", [net.op("DEQUANTIZE", [x], net.tensor([1, 4]))], net.tensor([1, 4]))
+    moved = net.op("RESHAPE", [number, net.constant(np.int32([1, 2, 2]))], net.tensor([1, 2, 2]))
+    y = net.op("QUANTIZE", [moved], net.tensor([1, 2, 2], np.int8, **MIDDLE))
+    codes = np.arange(-128, 128).astype(np.int8).reshape(-1, 4)
+    assert compared_codes(net.bytes([x], [y]), codes) == (256, 0)
+    with pytest.raises(integer.UnquantisedModel, match="output 'tensor2': must be codes"):
+        integer.load(net.bytes([x], [number]))
+
+
+def test_moved_codes_may_stand_for_other_numbers():
+    """Kernels that move codes do not look at scales."""
+    net = Net()
+    x, y = net.tensor([1, 4], np.int8, **FIRST), net.tensor([1, 2, 2], np.int8, **MIDDLE)
+    net.op("RESHAPE", [x, net.constant(np.int32([1, 2, 2]))], y)
+    z = net.op("RELU", [y], net.tensor([1, 2, 2], np.int8, **MIDDLE))
+    codes = np.arange(-128, 128).astype(np.int8).reshape(-1, 4)
+    assert compared_codes(net.bytes([x], [y, z]), codes) == (512, 0)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from support.frameworks import missing, needs
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
+from support import tflite_draws
 from support.tflite_models import Net, compared_codes
 
 pytestmark = needs("tflite")
@@ -20,19 +21,16 @@ KINDS = [np.int8, np.uint8, np.int16]
 BYTES = KINDS[:2]
 
 
-class Draw:
-    """A network under construction, with random schemes, constants and inputs."""
+#: Some scheme.
+ANY = {"scale": 0.05, "zero": 3}
+
+
+class Draw(tflite_draws.Draw):
+    """A network of some inputs under construction, with random schemes, constants and inputs."""
 
     def __init__(self, seed, dtype):
-        self.rng, self.dtype, self.ends = np.random.default_rng(seed), np.dtype(dtype), np.iinfo(dtype)
-        self.net, self.inputs, self.values = Net(), [], []
-
-    def scheme(self, factor=1.0):
-        """A scale about 0.03 times a factor, and a zero point; that of 16 bits is 0."""
-        scale = float(np.float32(np.exp(self.rng.uniform(-0.7, 0.7)) * 0.03 * factor))
-        if self.dtype == np.int16:
-            return {"scale": scale / 200, "zero": 0}
-        return {"scale": scale, "zero": int(self.ends.min + self.rng.integers(90, 170))}
+        super().__init__(seed, dtype)
+        self.inputs, self.values = [], []
 
     def codes(self, shape, dtype=None):
         ends = np.iinfo(dtype or self.dtype)
@@ -361,3 +359,21 @@ def test_parts_with_scales_of_their_own(seed):
     draw.values[:] = [all_codes(np.uint8)] * 2
     draw.net.op("CONCATENATION", parts, y, "ConcatenationOptions", axis=1)
     assert draw.compared(y) == (512, 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_operators_that_become_several(seed, dtype):
+    count, different = compared_codes(*tflite_draws.lowered_operators(seed, dtype))
+    assert count > 2500 and different == 0
+
+
+def test_a_rounding_of_shares_counts():
+    """Halves of an image that grows by two are rounded away from zero."""
+    net = Net()
+    x = net.tensor((1, 1, 2, 1), np.int8, **ANY)
+    sizes = net.constant(np.int32([1, 4]))
+    y = net.op("RESIZE_BILINEAR", [x, sizes], net.tensor((1, 1, 4, 1), np.int8, **ANY), "ResizeBilinearOptions")
+    codes = np.int8([[[[-3], [0]]], [[[4], [3]]]])
+    (made,) = integer.load(net.bytes([x], [y])).run({"tensor0": codes}).values()
+    assert made.ravel().tolist() == [-3, -2, 0, 0, 4, 4, 3, 3]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from concord.frontend.errors import Refusal
-from concord.frontend.tflite_file import DAMAGED, FlatModel
+from concord.frontend.tflite_file import DAMAGED
 from concord.frontend.tflite_rewrites import read_network
 from concord.frontend.tflite_rewriting import live_operators
+from concord.frontend.tflite_writer import OPSET, CodeNode, CodeWriter
+from concord.integer.fusion import Fusion
 from concord.integer.graph import IntegerGraph
-from concord.integer.importer import UnquantisedModel
+from concord.integer.importer import check_known, read_nodes
+from concord.integer.model_values import MovedInput
+from concord.integer.operators import PASSED
 from concord.integer.tflite.lowering import LOWERED
-from concord.integer.tflite.moving import MOVEMENTS
-from concord.integer.tflite.operators import KERNELS, Operator
-from concord.integer.tflite.reading import FlatReading, fresh_name
+from concord.integer.tflite.operators import KERNELS
+from concord.integer.tflite.reading import KernelReading
+from concord.integer.uses import Uses
 
 #: Operators that are executed on codes, by their names in the schema.
-OPERATORS: dict[str, Operator] = {**KERNELS, **MOVEMENTS, **LOWERED}
+OPERATORS: dict[str, Callable[[KernelReading, CodeNode], None]] = {**KERNELS, **LOWERED}
 #: Advice for operators that have another form.
 _REMEDIES = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "convert the layer with unroll=True",
@@ -48,63 +52,31 @@ def import_tflite_graph(
         If the file is damaged, or an output is no tensor of it.
     """
     model = read_network(data)
-    names: list[str] = []
-    for tensor in model.tensors:
-        names.append(fresh_name(tensor.name, names))
-    ends = _ends(model, names, outputs)
-    ctx = FlatReading(model, IntegerGraph(name), names, single=single)
-    reasons = _read_inputs(ctx)
-    unknown: set[int] = set()
-    for operator in live_operators(model, ends):
-        if unknown.intersection(operator.inputs):
-            unknown.update(operator.outputs)
-            continue
-        place = f"{operator.name} {names[operator.outputs[0]]!r}"
-        try:
-            if operator.name not in OPERATORS:
-                remedy = _REMEDIES.get(operator.name, "end the network in front of it, with outputs=[...]")
-                raise Refusal("is not an operator on codes", remedy)
-            OPERATORS[operator.name](ctx, operator)
-        except Refusal as refusal:
-            reasons.append(f"{place}: {refusal}")
-            unknown.update(operator.outputs)
-        except DAMAGED as error:
-            raise ValueError(f"{name} must be whole: {place} is damaged; copy or export it again") from error
-    for index in ends:
-        if ctx.codes.get(index) in ctx.constants:
-            reasons.append(f"output {names[index]!r}: must follow from an input; compute it outside the model")
-        elif index in ctx.codes:
-            ctx.graph.outputs[names[index]] = ctx.codes[index]
-        elif index not in unknown:
-            reasons.append(f"output {names[index]!r}: must be codes; quantise the whole network to int8")
-    if reasons:
-        raise UnquantisedModel(name, reasons)
-    return ctx.graph
+    writer = CodeWriter(model)
+    names, inputs = writer.names, [writer.names[index] for index in model.inputs]
+    computed = {names[index] for operator in model.operators for index in operator.outputs}
+    ends = [names[index] for index in model.outputs] if outputs is None else check_known(outputs, computed | {*inputs})
+    nodes = [CodeNode(operator, names) for operator in live_operators(model, map(names.index, ends))]
+    uses = Uses(nodes, ends, writer.constants, PASSED)
+    tensors = dict(zip(names, model.tensors, strict=True))
+    floats = {name: MovedInput(name) for name in inputs if tensors[name].kind == "FLOAT32"}
+    ctx = KernelReading(
+        IntegerGraph(name), OPSET, writer.constants, floats, {}, writer.taken, uses,
+        Fusion(nodes, uses, writer.constants, {}, False), tensors=tensors, writer=writer, single=single,
+    )  # fmt: skip
+    reasons = ctx.read_inputs(inputs)
+    return read_nodes(ctx, nodes, ends, _read, reasons)
 
 
-def _read_inputs(ctx: FlatReading) -> list[str]:
-    """Enter the inputs, of codes or of floats that QUANTIZE reads; why some cannot be."""
-    reasons = []
-    for index in ctx.model.inputs:
-        tensor, name = ctx.tensor(index), ctx.names[index]
-        try:
-            ctx.check_samples(index)
-            if tensor.kind == "FLOAT32":
-                ctx.floats[index] = name
-            else:
-                ctx.graph.schemes[name] = ctx.scheme(index)
-                ctx.graph.inputs[name] = ctx.codes[index] = name
-        except Refusal as refusal:
-            reasons.append(f"input {name!r}: {refusal}")
-        ctx.graph.shapes[name] = tensor.shape
-    return reasons
-
-
-def _ends(model: FlatModel, names: Sequence[str], outputs: Sequence[str] | None) -> list[int]:
-    """Numbers of the tensors at which the network ends."""
-    if outputs is None:
-        return list(model.outputs)
-    known = {index for operator in model.operators for index in operator.outputs} | set(model.inputs)
-    if unknown := sorted(set(outputs) - {names[index] for index in known}):
-        raise ValueError(f"outputs must be tensors of the model, not {unknown}")
-    return [names.index(name) for name in outputs]
+def _read(ctx: KernelReading, node: CodeNode) -> None:
+    """Read an operator; ``ValueError`` if the file is damaged there."""
+    try:
+        if node.op not in OPERATORS:
+            remedy = _REMEDIES.get(node.op, "end the network in front of it, with outputs=[...]")
+            raise Refusal("is not an operator on codes", remedy)
+        OPERATORS[node.op](ctx, node)
+        for output in node.outputs:
+            ctx.check_samples(output)
+    except DAMAGED as error:
+        place = f"{node.label} {node.name!r}"
+        raise ValueError(f"{ctx.graph.name} must be whole: {place} is damaged; copy or export it again") from error

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.tflite_file import FlatOperator
+from concord.frontend.context import OnnxNode
 from concord.integer.tflite.point_wise import Float32s, NumberFunction
 
 _HALF, _ONE = np.float32(0.5), np.float32(1)
@@ -64,11 +64,11 @@ NUMBER_FUNCTIONS: dict[str, NumberFunction] = {
 WITH_TABLES = frozenset({"EXP", "LOG", "ELU", "GELU"})
 
 
-def number_function(operator: FlatOperator) -> NumberFunction:
+def number_function(node: OnnxNode) -> NumberFunction:
     """The function of an operator, with its options."""
-    if operator.name == "GELU" and operator.options is not None and operator.options.Approximate():
+    if node.op == "GELU" and node.options is not None and node.options.Approximate():
         return _gelu_by_tanh
-    return _FUNCTIONS[operator.name]
+    return _FUNCTIONS[node.op]
 
 
 _FUNCTIONS: dict[str, NumberFunction] = NUMBER_FUNCTIONS | {"ABS": _of(np.abs), "RSQRT": _inverse_root}

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from concord.frameworks.tflite.writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter, NotWritten
-from concord.frontend.tflite_file import FlatOperator, FlatTensor, Values, operator_pads, window_pads
+from concord.frontend.errors import Refusal
+from concord.frontend.tflite_file import FlatOperator, Values, operator_pads, window_pads
+from concord.frontend.tflite_writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWriter
 
 Write = Callable[[LayoutWriter, FlatOperator], None]
 #: The number of TANH among activations in the schema.
 _TANH = 4
+#: Advice for options that are not supported.
+_EXPORT = "export the model with it"
 
 
 def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
-    """Result of an operator after its activation, if it has one."""
+    """Result of an operator after its activation, if it has one; of codes the kernel limits them."""
+    if writer.of_codes:
+        return name
     kind = operator.options.FusedActivationFunction() if operator.options is not None else 0
     if kind == 0:
         return name
@@ -26,7 +32,7 @@ def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
         return _clipped(writer, name, -1, 1)
     if kind == 3:
         return _clipped(writer, name, 0, 6)
-    raise NotWritten("its activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own")
+    raise Refusal("its activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own", _EXPORT)
 
 
 def _clipped(writer: LayoutWriter, name: str, least: float, most: float) -> str:
@@ -37,7 +43,7 @@ def _clipped(writer: LayoutWriter, name: str, least: float, most: float) -> str:
 def _constant(writer: LayoutWriter, index: int, what: str) -> Values:
     values = writer.tensors[index].real
     if values is None:
-        raise NotWritten(f"its {what} must be constant, not computed")
+        raise Refusal(f"its {what} must be constant, not computed", _EXPORT)
     return values
 
 
@@ -48,7 +54,7 @@ def _axes(writer: LayoutWriter, index: int, rank: int) -> list[int]:
 def _strides(options: Any) -> list[int]:
     strides = [options.StrideH(), options.StrideW()]
     if min(strides) < 1:
-        raise NotWritten(f"its strides must be at least 1, not {strides}")
+        raise Refusal(f"its strides must be at least 1, not {strides}", _EXPORT)
     return strides
 
 
@@ -56,6 +62,9 @@ def _bias(writer: LayoutWriter, operator: FlatOperator, position: int) -> list[s
     """The bias, if there is one."""
     if len(operator.inputs) <= position or operator.inputs[position] < 0:
         return []
+    tensor = writer.tensors[operator.inputs[position]]
+    if writer.of_codes and tensor.data is not None:  # integers in the scale of the sums
+        return [writer.constant(tensor.data, tensor.name)]
     return [writer.rows(operator.inputs[position])]
 
 
@@ -64,11 +73,15 @@ def _convolution(writer: LayoutWriter, operator: FlatOperator) -> None:
     options, depthwise = operator.options, operator.name == "DEPTHWISE_CONV_2D"
     image, kernel = writer.tensors[x].shape, writer.tensors[w].shape
     dilations, strides = [options.DilationHFactor(), options.DilationWFactor()], _strides(options)
+    if min(dilations) < 1 or len(image) != 4 or len(kernel) != 4:
+        raise Refusal(f"it must have images of 4 axes, and dilations of at least 1, not {dilations}")
     order = (3, 0, 1, 2) if depthwise else TO_CHANNELS
-    group = image[3] if depthwise else image[3] // max(kernel[3], 1)
+    group, inputs = (image[3], 1) if depthwise else (image[3] // max(kernel[3], 1), kernel[3])
+    if group * inputs != image[3] or not group or kernel[order[0]] % group or (depthwise and kernel[0] != 1):
+        raise Refusal(f"weight of shape {list(kernel)} must fit an image of shape {list(image)}")
     result = writer.node(
         "Conv", [writer.channels(x), writer.weights(w, order), *_bias(writer, operator, 2)],
-        kernel_shape=kernel[1:3], strides=strides, dilations=dilations, group=max(group, 1),
+        kernel_shape=kernel[1:3], strides=strides, dilations=dilations, group=group,
         pads=operator_pads(options, image[1:3], kernel[1:3], strides, dilations),
     )  # fmt: skip
     writer.put(operator.outputs[0], _activated(writer, result, operator), channels=True)
@@ -78,6 +91,8 @@ def _transposed_convolution(writer: LayoutWriter, operator: FlatOperator) -> Non
     _, w, x = operator.inputs[:3]
     image, kernel = writer.tensors[x].shape, writer.tensors[w].shape
     strides, out = _strides(operator.options), writer.tensors[operator.outputs[0]].shape
+    if len(image) != 4 or len(kernel) != 4 or (kernel[3], kernel[0]) != (image[3], out[3]):
+        raise Refusal(f"weight of shape {list(kernel)} must fit images {list(image)} and {list(out)}")
     over = [(image[k + 1] - 1) * strides[k] + kernel[k + 1] - out[k + 1] for k in (0, 1)]
     result = writer.node(
         "ConvTranspose",
@@ -92,11 +107,14 @@ def _transposed_convolution(writer: LayoutWriter, operator: FlatOperator) -> Non
 def _fully_connected(writer: LayoutWriter, operator: FlatOperator) -> None:
     x, w = operator.inputs[:2]
     shape, out = writer.tensors[x].shape, writer.tensors[operator.outputs[0]].shape
-    rows, features = writer.rows(x), writer.tensors[w].shape[1]
-    if len(shape) != 2 or shape[1] != features:
-        rows = writer.reshaped(rows, (-1, features))
+    rows, kernel = writer.rows(x), writer.tensors[w].shape
+    wanted = (*out[:-1], kernel[-1]) if writer.of_codes else (-1, kernel[-1])
+    if len(kernel) != 2 or math.prod(shape) != math.prod(out[:-1]) * kernel[1]:
+        raise Refusal(f"weight must fit rows of {list(shape)}, not be of shape {list(kernel)}")
+    if shape[1:] != wanted[1:]:
+        rows = writer.reshaped(rows, wanted)
     result = writer.node("Gemm", [rows, writer.weights(w, (0, 1)), *_bias(writer, operator, 2)], transB=1)
-    if len(out) != 2:
+    if len(out) != 2 and not writer.of_codes:
         result = writer.reshaped(result, out)
     writer.put(operator.outputs[0], _activated(writer, result, operator))
 
@@ -104,6 +122,8 @@ def _fully_connected(writer: LayoutWriter, operator: FlatOperator) -> None:
 def _pool(writer: LayoutWriter, operator: FlatOperator) -> None:
     (x,), options = operator.inputs, operator.options
     kernel, strides = [options.FilterHeight(), options.FilterWidth()], _strides(options)
+    if min(kernel) < 1 or len(writer.tensors[x].shape) != 4:
+        raise Refusal(f"it must have images of 4 axes, and windows of at least 1, not {kernel}")
     pads = window_pads(options.Padding(), writer.tensors[x].shape[1:3], kernel, strides, (1, 1))
     average = operator.name == "AVERAGE_POOL_2D"
     result = writer.node(
@@ -119,11 +139,7 @@ def _pool(writer: LayoutWriter, operator: FlatOperator) -> None:
 def _moved(writer: LayoutWriter, operator: FlatOperator, name: str, channels: bool = False) -> None:
     """A result that has the codes of the first operand, if it has the same scale: they are not rounded again."""
     source, result = writer.tensors[operator.inputs[0]], writer.tensors[operator.outputs[0]]
-    (writer.same if _codes(source) == _codes(result) else writer.put)(operator.outputs[0], name, channels)
-
-
-def _codes(tensor: FlatTensor) -> tuple[Any, ...]:
-    return tensor.kind, tensor.scales.tolist(), tensor.zeros.tolist()
+    (writer.same if source.scheme == result.scheme else writer.put)(operator.outputs[0], name, channels)
 
 
 def _elementwise(writer: LayoutWriter, operator: FlatOperator, *ops: Callable[[LayoutWriter, list[str]], str]) -> None:
@@ -187,7 +203,9 @@ def _lstm(writer: LayoutWriter, operator: FlatOperator) -> None:
     gates = [[operator.inputs[first + k] for k in (0, 3, 1, 2)] for first in (1, 5, 12)]
     beside = [*operator.inputs[9:12], *operator.inputs[16:18], *operator.inputs[20:]]
     if max(beside, default=-1) >= 0 or min(map(min, gates)) < 0 or options.FusedActivationFunction() != _TANH:
-        raise NotWritten("it must have four gates with biases and TANH, without peepholes, projection or normalisation")
+        raise Refusal(
+            "it must have four gates with biases and TANH, without peepholes, projection or normalisation", _EXPORT
+        )
     steps = writer.rows(x) if options.TimeMajor() else writer.node("Transpose", [writer.rows(x)], perm=[1, 0, 2])
     inner, outer, bias = (np.concatenate([np.asarray(_constant(writer, k, "weights")) for k in part]) for part in gates)
     constants = [inner[None], outer[None], np.concatenate([bias, np.zeros_like(bias)])[None]]
@@ -200,7 +218,7 @@ def _lstm(writer: LayoutWriter, operator: FlatOperator) -> None:
 
 def _prelu(writer: LayoutWriter, operator: FlatOperator) -> None:
     if writer.tensors[operator.inputs[1]].data is None:
-        raise NotWritten("its slopes must be constant, not computed")
+        raise Refusal("its slopes must be constant, not computed", _EXPORT)
     _elementwise(writer, operator, _op("PRelu"))
 
 
@@ -221,10 +239,10 @@ def _compared(op: str) -> Write:
 def _gather(writer: LayoutWriter, operator: FlatOperator) -> None:
     """GATHER at constant places of a tensor, or at computed ones of a constant, as an embedding does it."""
     if operator.options.BatchDims():
-        raise NotWritten("it must have no batch dimensions")
+        raise Refusal("it must have no batch dimensions", _EXPORT)
     x, places = operator.inputs
     if writer.tensors[places].data is None and writer.tensors[x].data is None:
-        raise NotWritten("its indices or its table must be constant, not computed")
+        raise Refusal("its indices or its table must be constant, not computed", _EXPORT)
     if (values := writer.tensors[places].data) is None:
         indices = writer.rows(places)
     else:
@@ -234,21 +252,43 @@ def _gather(writer: LayoutWriter, operator: FlatOperator) -> None:
 
 
 def _mirrored(writer: LayoutWriter, operator: FlatOperator) -> None:
-    x = operator.inputs[0]
+    x, widths = operator.inputs[0], _constant(writer, operator.inputs[1], "paddings")
+    if writer.of_codes:
+        mode: Any = "symmetric" if operator.options.Mode() else "reflect"
+        shape = writer.tensors[x].shape
+        _picked(
+            writer, operator, {axis: np.pad(range(shape[axis]), widths[axis], mode=mode) for axis in range(len(shape))}
+        )
+        return
     if operator.options.Mode():
-        raise NotWritten("its mode must be REFLECT, not SYMMETRIC")
-    widths, channels = _constant(writer, operator.inputs[1], "paddings"), writer.in_channels(x)
-    if channels:
+        raise Refusal("its mode must be REFLECT, not SYMMETRIC", _EXPORT)
+    if channels := writer.in_channels(x):
         widths = widths[list(TO_CHANNELS)]
     pads = writer.constant(widths.T.ravel().astype(np.int64), "pads")
     result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads], mode="reflect")
     _moved(writer, operator, result, channels)
 
 
+def _picked(writer: LayoutWriter, operator: FlatOperator, places: Mapping[int, Values]) -> None:
+    """Write the elements at some places along each axis, but for axes that stay as they are."""
+    name, shape = writer.rows(operator.inputs[0]), writer.tensors[operator.inputs[0]].shape
+    changed = {axis: row for axis, row in places.items() if row.tolist() != [*range(shape[axis])]}
+    for axis, row in changed.items():
+        name = writer.node("Gather", [name, writer.constant(row.astype(np.int64), "places")], axis=axis)
+    writer.same(operator.outputs[0], name if changed else writer.node("Identity", [name]))
+
+
 def _blocks(writer: LayoutWriter, operator: FlatOperator) -> None:
     """DEPTH_TO_SPACE and SPACE_TO_DEPTH."""
-    op = "DepthToSpace" if operator.name == "DEPTH_TO_SPACE" else "SpaceToDepth"
-    result = writer.node(op, [writer.channels(operator.inputs[0])], blocksize=operator.options.BlockSize())
+    x, block, deep = operator.inputs[0], operator.options.BlockSize(), operator.name == "DEPTH_TO_SPACE"
+    if writer.of_codes:
+        batch, height, width, channels = writer.tensors[x].shape
+        parts = (height, width, block, block) if deep else (height // block, block, width // block, block)
+        rows = writer.reshaped(writer.rows(x), (batch, *parts, channels // block**2 if deep else channels))
+        rows = writer.node("Transpose", [rows], perm=(0, 1, 3, 2, 4, 5))
+        result = writer.reshaped(rows, writer.tensors[operator.outputs[0]].shape)
+    else:
+        result = writer.node("DepthToSpace" if deep else "SpaceToDepth", [writer.channels(x)], blocksize=block)
     _moved(writer, operator, result, channels=True)
 
 
@@ -278,12 +318,16 @@ def _reduction(op: str) -> Write:
 
 
 def _reshape(writer: LayoutWriter, operator: FlatOperator) -> None:
-    shape = writer.tensors[operator.outputs[0]].shape
-    _moved(writer, operator, writer.reshaped(writer.rows(operator.inputs[0]), shape))
+    x, shape = operator.inputs[0], writer.tensors[operator.outputs[0]].shape
+    if np.prod(shape) != np.prod(writer.tensors[x].shape):
+        raise Refusal(f"shape must be known, not {list(shape)}", "convert the network with fixed shapes")
+    _moved(writer, operator, writer.reshaped(writer.rows(x), shape))
 
 
 def _transpose(writer: LayoutWriter, operator: FlatOperator) -> None:
-    order = [int(axis) for axis in np.ravel(_constant(writer, operator.inputs[1], "order"))]
+    order = _axes(writer, operator.inputs[1], len(writer.tensors[operator.inputs[0]].shape))
+    if writer.of_codes and (sorted(order) != list(range(len(order))) or order[:1] != [0]):
+        raise Refusal(f"order must leave the axis of the samples first, not be {order}", "compute it outside")
     _moved(writer, operator, writer.node("Transpose", [writer.rows(operator.inputs[0])], perm=order))
 
 
@@ -292,9 +336,18 @@ def _concatenation(writer: LayoutWriter, operator: FlatOperator) -> None:
     channels = any(writer.in_channels(k) for k in operator.inputs)
     names = [(writer.channels if channels else writer.rows)(k) for k in operator.inputs]
     result = writer.node("Concat", names, axis=CHANNELS_AXIS[axis] if channels else axis)
-    codes = {str(_codes(writer.tensors[k])) for k in (*operator.inputs, operator.outputs[0])}
+    codes = {writer.tensors[k].scheme for k in (*operator.inputs, operator.outputs[0])}
     result = _activated(writer, result, operator)
     (writer.same if len(codes) == 1 else writer.put)(operator.outputs[0], result, channels)
+
+
+def _filling(writer: LayoutWriter, operator: FlatOperator) -> Any:
+    """The number that PAD and PADV2 add; of codes the code."""
+    zeros = writer.tensors[operator.outputs[0]].zeros
+    if operator.name == "PAD":
+        return zeros[0] if writer.of_codes and zeros.size else np.float32(0)
+    numbers, codes = _constant(writer, operator.inputs[2], "value"), writer.tensors[operator.inputs[2]].data
+    return codes.ravel()[0] if writer.of_codes and codes is not None else np.float32(numbers.ravel()[0])
 
 
 def _pad(writer: LayoutWriter, operator: FlatOperator) -> None:
@@ -302,44 +355,36 @@ def _pad(writer: LayoutWriter, operator: FlatOperator) -> None:
     widths, channels = _constant(writer, operator.inputs[1], "paddings"), writer.in_channels(x)
     if channels:
         widths = widths[list(TO_CHANNELS)]
-    filling = _constant(writer, operator.inputs[2], "value") if operator.name == "PADV2" else np.zeros(1)
     pads = writer.constant(widths.T.ravel().astype(np.int64), "pads")
-    value = writer.constant(np.float32(filling.ravel()[0]), "value")
+    value = writer.constant(_filling(writer, operator), "value")
     result = writer.node("Pad", [writer.channels(x) if channels else writer.rows(x), pads, value])
     _moved(writer, operator, result, channels)
 
 
-def _slice(writer: LayoutWriter, operator: FlatOperator) -> None:
-    begin, size = (_constant(writer, k, "bounds").ravel().astype(np.int64) for k in operator.inputs[1:3])
-    shape = np.array(writer.tensors[operator.inputs[0]].shape)
-    end = np.where(size < 0, shape, begin + size)
-    _moved(writer, operator, _sliced(writer, operator, begin, end, np.ones_like(begin)))
-
-
 def _strided_slice(writer: LayoutWriter, operator: FlatOperator) -> None:
-    options = operator.options
-    if options.EllipsisMask() or options.NewAxisMask():
-        raise NotWritten("it must have neither an ellipsis nor a new axis")
-    begin, end, steps = (_constant(writer, k, "bounds").ravel().astype(np.int64).copy() for k in operator.inputs[1:4])
-    far = np.iinfo(np.int32).max
-    for axis, step in enumerate(steps):
-        if options.ShrinkAxisMask() >> axis & 1:
-            end[axis] = begin[axis] + 1 if begin[axis] != -1 else far
-        else:
-            if options.BeginMask() >> axis & 1:
-                begin[axis] = 0 if step > 0 else far
-            if options.EndMask() >> axis & 1:
-                end[axis] = far if step > 0 else -far
-    result = _sliced(writer, operator, begin, end, steps)
-    if options.ShrinkAxisMask():
-        result = writer.reshaped(result, writer.tensors[operator.outputs[0]].shape)
-    _moved(writer, operator, result)
+    """STRIDED_SLICE without masks, which is what rules make of the others and of SLICE."""
+    x, shape = operator.inputs[0], np.array(writer.tensors[operator.inputs[0]].shape)
+    begin, end, steps = (_constant(writer, k, "bounds").ravel().astype(np.int64) for k in operator.inputs[1:4])
+    whole = writer.of_codes & (begin == 0) & (end >= shape) & (steps == 1)  # of samples there may be more
+    bounds = [writer.constant(values[~whole], "bounds") for values in (begin, end, np.arange(len(begin)), steps)]
+    _moved(writer, operator, writer.node("Slice", [writer.rows(x), *bounds]))
 
 
-def _sliced(writer: LayoutWriter, operator: FlatOperator, begin: Values, end: Values, steps: Values) -> str:
-    axes = np.arange(len(begin), dtype=np.int64)
-    bounds = [writer.constant(values.astype(np.int64), "bounds") for values in (begin, end, axes, steps)]
-    return writer.node("Slice", [writer.rows(operator.inputs[0]), *bounds])
+def _nearest_places(size: int, made: int, aligned: bool, centred: bool) -> Values:
+    """Places of the nearest elements along an axis of ``size`` elements, of which ``made`` become."""
+    corner = aligned and made > 1
+    scale = np.float32(size - 1) / np.float32(made - 1) if corner else np.float32(size) / np.float32(made)
+    numbers = (np.arange(made, dtype=np.float32) + np.float32(0.5 if centred else 0)) * scale
+    rounded = np.floor(numbers + np.float32(0.5)) if aligned else np.floor(numbers)
+    return np.asarray(rounded.clip(0, size - 1), dtype=np.int64)
+
+
+def _nearest(writer: LayoutWriter, operator: FlatOperator) -> None:
+    """RESIZE_NEAREST_NEIGHBOR of codes."""
+    shapes = zip(writer.tensors[operator.inputs[0]].shape, writer.tensors[operator.outputs[0]].shape, strict=True)
+    corners = operator.options.AlignCorners(), operator.options.HalfPixelCenters()
+    places = [_nearest_places(size, made, *corners) for size, made in shapes]
+    _picked(writer, operator, {1: places[1], 2: places[2]})
 
 
 def _resize(writer: LayoutWriter, operator: FlatOperator) -> None:
@@ -371,25 +416,31 @@ def _converted(writer: LayoutWriter, operator: FlatOperator) -> None:
         writer.put(y, writer.channels(x) if channels else writer.rows(x), channels)
 
 
-OPERATORS: dict[str, Write] = {
+#: Operators that are nodes of ONNX on codes, too: what moves elements, products and pools.
+WRITTEN: dict[str, Write] = {
+    "RESHAPE": _reshape, "SQUEEZE": _reshape, "EXPAND_DIMS": _reshape, "TRANSPOSE": _transpose,
+    "PAD": _pad, "PADV2": _pad, "MIRROR_PAD": _mirrored, "STRIDED_SLICE": _strided_slice, "GATHER": _gather,
+    "DEPTH_TO_SPACE": _blocks, "SPACE_TO_DEPTH": _blocks, "RESIZE_NEAREST_NEIGHBOR": _nearest,
     "CONV_2D": _convolution, "DEPTHWISE_CONV_2D": _convolution, "TRANSPOSE_CONV": _transposed_convolution,
     "FULLY_CONNECTED": _fully_connected, "BATCH_MATMUL": _product,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "AVERAGE_POOL_2D": _pool, "MAX_POOL_2D": _pool,
+    "MEAN": _reduction("ReduceMean"), "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
+    "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")),
+}  # fmt: skip
+OPERATORS: dict[str, Write] = {
+    **WRITTEN,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "ADD": _of(_op("Add")), "SUB": _of(_op("Sub")), "MUL": _of(_op("Mul")), "DIV": _of(_op("Div")),
-    "MAXIMUM": _of(_op("Max")), "MINIMUM": _of(_op("Min")), "SQUARED_DIFFERENCE": _of(_op("Sub"), _twice),
+    "SQUARED_DIFFERENCE": _of(_op("Sub"), _twice),
     "RELU": _of(_op("Relu")), "RELU6": _clip(0, 6), "RELU_N1_TO_1": _clip(-1, 1), "RELU_0_TO_1": _clip(0, 1),
     "LEAKY_RELU": _leaky, "GELU": _gelu, "HARD_SWISH": _of(_op("HardSwish")), "ELU": _of(_op("Elu")),
     "LOGISTIC": _of(_op("Sigmoid")), "TANH": _of(_op("Tanh")), "EXP": _of(_op("Exp")), "LOG": _of(_op("Log")),
     "SQRT": _of(_op("Sqrt")), "RSQRT": _of(_op("Sqrt"), _op("Reciprocal")), "SQUARE": _of(_twice),
     "ABS": _of(_op("Abs")), "NEG": _of(_op("Neg")), "SIN": _of(_op("Sin")), "COS": _of(_op("Cos")),
     "SOFTMAX": _softmax, "LOG_SOFTMAX": _softmax,
-    "MEAN": _reduction("ReduceMean"), "SUM": _reduction("ReduceSum"),
-    "REDUCE_MAX": _reduction("ReduceMax"), "REDUCE_MIN": _reduction("ReduceMin"),
-    "RESHAPE": _reshape, "SQUEEZE": _reshape, "EXPAND_DIMS": _reshape, "TRANSPOSE": _transpose,
-    "CONCATENATION": _concatenation, "PAD": _pad, "PADV2": _pad, "SLICE": _slice, "STRIDED_SLICE": _strided_slice,
+    "SUM": _reduction("ReduceSum"),
+    "CONCATENATION": _concatenation, "SLICE": _strided_slice,
     "RESIZE_BILINEAR": _resize, "RESIZE_NEAREST_NEIGHBOR": _resize,
-    "GATHER": _gather, "MIRROR_PAD": _mirrored, "DEPTH_TO_SPACE": _blocks, "SPACE_TO_DEPTH": _blocks,
     "PRELU": _prelu, "SELECT_V2": _selected, "GREATER": _compared("Greater"), "LESS": _compared("Less"),
     "GREATER_EQUAL": _compared("GreaterOrEqual"), "LESS_EQUAL": _compared("LessOrEqual"),
     "QUANTIZE": _converted, "DEQUANTIZE": _converted,

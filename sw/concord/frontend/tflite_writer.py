@@ -1,15 +1,17 @@
-"""ONNX that is written tensor by tensor, each in the layouts that its readers want."""
+"""ONNX that is written tensor by tensor, each in the layouts that its readers want, or in that of the file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper, numpy_helper
 
-from concord.frontend.tflite_file import FlatModel, FlatTensor
+from concord.frontend.context import OnnxNode
+from concord.frontend.errors import Refusal
+from concord.frontend.tflite_file import FlatModel, FlatOperator, FlatTensor, Values
 
 #: Operator set of what is written: the first with codes of 16 bits.
 OPSET = 21
@@ -19,13 +21,6 @@ TO_CHANNELS, TO_ROWS = (0, 3, 1, 2), (0, 2, 3, 1)
 CHANNELS_AXIS = (0, 2, 3, 1)
 
 
-class NotWritten(Exception):
-    """Reason for which an operator cannot be written, and the remedy."""
-
-    def __init__(self, reason: str, remedy: str = "export the model with it") -> None:
-        super().__init__(f"{reason}; {remedy}")
-
-
 class LayoutWriter:
     """Nodes and constants of an ONNX graph, and the names that tensors of a file have there.
 
@@ -33,11 +28,14 @@ class LayoutWriter:
     as convolutions of ONNX have them. The other one is made when it is asked for.
     """
 
+    #: Whether tensors stay in the layout of the file, and are the codes themselves.
+    of_codes = False
+
     def __init__(self, model: FlatModel):
         self.tensors = list(model.tensors)
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
-        self._names: set[str] = set()
+        self.taken: set[str] = set()
         self._rows: dict[int, str] = {}
         self._channels: dict[int, str] = {}
 
@@ -45,9 +43,9 @@ class LayoutWriter:
         """A name that nothing has."""
         name, count = name or "tensor", 1
         unique = name
-        while unique in self._names:
+        while unique in self.taken:
             unique, count = f"{name}.{count}", count + 1
-        self._names.add(unique)
+        self.taken.add(unique)
         return unique
 
     def constant(self, values: npt.ArrayLike, name: str = "constant") -> str:
@@ -112,7 +110,7 @@ class LayoutWriter:
             return self.constant(np.transpose(np.asarray(tensor.real), order), tensor.name)
         if not np.isfinite(tensor.scales).all():
             reason = f"scales of {tensor.name!r} must be finite, not {tensor.scales.max():g}"
-            raise NotWritten(f"{reason}, as for inputs that are always 0", "convert the network to int8 or to floats")
+            raise Refusal(f"{reason}, as for inputs that are always 0", "convert the network to int8 or to floats")
         codes = self.constant(np.transpose(tensor.data, order), f"{tensor.name} codes")
         operands, attributes = [codes, *self._scale(tensor)], {}
         if tensor.scales.size > 1:
@@ -156,3 +154,83 @@ class LayoutWriter:
             self.initializers,
         )  # fmt: skip
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+
+
+class CodeNode(OnnxNode):
+    """An operator of a file as a node that reads and makes codes, which its kernel computes."""
+
+    def __init__(self, operator: FlatOperator, names: Sequence[str]):
+        self.op = self.label = operator.name
+        self.standard, self.attrs = False, {}
+        self.inputs = [names[index] if index >= 0 else "" for index in operator.inputs]
+        self.outputs = [names[index] for index in operator.outputs]
+        self.name = self.outputs[0]
+        self.operator, self.kernel, self.options = operator, operator.name, operator.options
+
+
+class CodeWriter(LayoutWriter):
+    """Nodes of ONNX that move codes: every tensor has one name, and the layout of the file.
+
+    Members
+    -------
+    names : list of str
+        Of the tensors of the file, each once.
+    constants : dict of str to array
+        Constants of the file as it has them, and those of nodes.
+    """
+
+    of_codes = True
+
+    def __init__(self, model: FlatModel):
+        super().__init__(model)
+        self.names = [self.fresh(tensor.name) for tensor in model.tensors]
+        self.operator = self.stem = ""
+        named = zip(self.names, model.tensors, strict=True)
+        self.constants: dict[str, Values] = {name: tensor.data for name, tensor in named if tensor.data is not None}
+
+    def written(self, write: Callable[[LayoutWriter, FlatOperator], None], operator: FlatOperator) -> list[OnnxNode]:
+        """The nodes that a function writes of an operator."""
+        self.nodes.clear()
+        self.operator, self.stem = operator.name, self.names[operator.outputs[0]]
+        write(self, operator)
+        nodes = [OnnxNode(node) for node in self.nodes]
+        for node in nodes:
+            node.kernel, node.options, node.name = operator.name, operator.options, self.stem
+        return nodes
+
+    def constant(self, values: npt.ArrayLike, name: str = "constant") -> str:
+        unique = self.fresh(name)
+        self.constants[unique] = np.asarray(values)
+        return unique
+
+    def node(self, op: str, inputs: Sequence[str], name: str = "", **attributes: Any) -> str:
+        return super().node(op, inputs, name or f"{self.stem}/{op.lower()}", **attributes)
+
+    def rows(self, index: int) -> str:
+        return self.names[index]
+
+    channels = rows
+
+    def weights(self, index: int, order: Sequence[int]) -> str:
+        """A weight with its axes in another order; ``Refusal`` for codes for which there is no kernel."""
+        tensor = self.tensors[index]
+        if tensor.data is not None and tensor.scales.size and np.isfinite(tensor.scales).all():
+            single, kinds = tensor.scales.size == 1, ("INT8", "UINT8")
+            if tensor.kind not in kinds[: 1 + single] or not (tensor.scales > 0).all():
+                reason = f"weight must be codes of INT8 with positive scales, or of UINT8 with one, not {tensor.kind}"
+                raise Refusal(reason, "quantise it to int8")
+            if tensor.zeros.any() and not (single and (tensor.kind == "UINT8" or self.operator == "FULLY_CONNECTED")):
+                raise Refusal("weight must have zero points of 0", "quantise it symmetrically")
+            if not np.iinfo(tensor.data.dtype).min <= tensor.zeros[0] <= np.iinfo(tensor.data.dtype).max:
+                raise Refusal(f"zero point of the weight must be one of its codes, not {tensor.zeros[0]}")
+        return super().weights(index, order)
+
+    def reshaped(self, name: str, shape: Sequence[int]) -> str:
+        """A tensor with another shape, but for the samples, whose number stays."""
+        return super().reshaped(name, (0, *shape[1:]))
+
+    def put(self, index: int, name: str, channels: bool = False) -> None:
+        """Let a tensor be what the last node makes."""
+        self.nodes[-1].output[0] = self.names[index]
+
+    same = put

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concord.frameworks.exported import finished
-from concord.frameworks.tflite.operators import OPERATORS
-from concord.frameworks.tflite.writer import LayoutWriter, NotWritten
 from concord.frontend import UnsupportedModel
+from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import DAMAGED
+from concord.frontend.tflite_operators import OPERATORS
 from concord.frontend.tflite_rewrites import read_network
 from concord.frontend.tflite_rewriting import live_operators
+from concord.frontend.tflite_writer import LayoutWriter
 
 
 def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> bytes:
@@ -39,7 +40,7 @@ def exported_tflite(data: bytes, name: str = "the TensorFlow Lite model") -> byt
             continue
         try:
             write(writer, operator)
-        except NotWritten as error:
+        except Refusal as error:
             reasons.append(f"{place}: {error}")
         except DAMAGED as error:
             if not reasons:  # after an operator that is missing, tensors are missing, too
