@@ -248,9 +248,14 @@ def read_nodes(
                 graph.outputs[name] = ctx.codes(name) if known else ctx.numbers(name)
             except Refusal:
                 reasons.append(f"output {name!r}: must be codes; {PAIR.replace('in front of', 'behind')}")
+    operations = _with_constants(live(graph))
+    constants = {operation.output for operation in operations if isinstance(operation, CodeConstant)}
+    for name, tensor in graph.outputs.items():
+        if tensor in constants:
+            reasons.append(f"output {name!r}: must follow from an input; compute it outside the model")
     if reasons:
         raise UnquantisedModel(graph.name, reasons)
-    return graph.with_operations(_with_constants(live(graph)))
+    return graph.with_operations(operations)
 
 
 def _with_constants(operations: Sequence[IntegerOperation]) -> list[IntegerOperation]:

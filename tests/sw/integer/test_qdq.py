@@ -503,3 +503,13 @@ def test_random_networks(first):
     drawn, loaded, equal, codes, different = summary(range(first, first + 300))
     print(f"{loaded} of {drawn} networks load, {equal} equal; {different} of {codes} codes differ")
     assert drawn >= 297 and loaded >= drawn * 0.9 and equal >= loaded * 0.95 and different <= codes * 0.01
+
+
+def test_outputs_that_follow_from_constants_alone():
+    proto, _ = biased("Gemm")
+    proto.graph.node.append(node("Relu", ["v"], ["more"]))
+    proto.graph.node.extend(pair("more", "z", "int8", "ws", "wz"))
+    proto.graph.output.add().CopyFrom(proto.graph.output[0])
+    proto.graph.output[-1].name = "z"
+    with pytest.raises(integer.UnquantisedModel, match="output 'z': must follow from an input; compute it outside the"):
+        integer.load(proto)
