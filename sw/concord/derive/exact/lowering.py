@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import singledispatchmethod
+from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,34 +68,26 @@ class ArrayLowering(LoweringParts):
         ValueError
             For an operation that arrays do not have.
         """
-        return self._lowered(operation, codes)
-
-    @classmethod
-    def has(cls, operation: IntegerOperation) -> bool:
-        """True if arrays have the operation."""
-        kinds = cls.__dict__["_lowered"].dispatcher.registry
-        return type(operation) in {*kinds, *FIXED_POINT_RULES, *NPU_RULES}
-
-    @singledispatchmethod
-    def _lowered(self, operation: IntegerOperation, codes: list[Array]) -> Array:
-        rule = FIXED_POINT_RULES.get(type(operation)) or NPU_RULES.get(type(operation))
+        rule = RULES.get(type(operation))
         if rule is None:
             kind = type(operation).__name__
             raise ValueError(f"{operation.name} must be an operation that is written on arrays, not a {kind}")
         return rule(self, operation, codes)
 
-    @_lowered.register
-    def _(self, operation: IntegerMatMul, codes: list[Array]) -> Array:
+    @staticmethod
+    def has(operation: IntegerOperation) -> bool:
+        """True if arrays have the operation."""
+        return type(operation) in RULES
+
+    def _integer_mat_mul(self, operation: IntegerMatMul, codes: list[Array]) -> Array:
         return self.codes(operation, self.rows(operation, codes[0]), (-1,))
 
-    @_lowered.register
-    def _(self, operation: IntegerConvolution, codes: list[Array]) -> Array:
+    def _integer_convolution(self, operation: IntegerConvolution, codes: list[Array]) -> Array:
         rank = operation.weight.ndim
         made = self.codes(operation, self.windows(operation, codes[0]), (-1, *[1] * (rank - 2)))
         return self.channels_last(made, rank, operation.last)
 
-    @_lowered.register
-    def _(self, operation: CodeMatMul, codes: list[Array]) -> Array:
+    def _code_mat_mul(self, operation: CodeMatMul, codes: list[Array]) -> Array:
         shapes = [self.shapes[name] for name in operation.inputs]
         alone = all(len(shape) > 2 and shape[0] == 1 for shape in shapes) and len(shapes[0]) == len(shapes[1])
         if self.writer.any_samples and not alone:
@@ -106,17 +99,12 @@ class ArrayLowering(LoweringParts):
         """Numbers plus the zero point, which is a step of its own and is rounded."""
         return self.writer.add(numbers, self.writer.numbers(zero_point, "zero")) if zero_point else numbers
 
-    @_lowered.register
-    def _(self, operation: CodeMaximum, codes: list[Array]) -> Array:
+    def _code_maximum(self, operation: CodeMaximum, codes: list[Array]) -> Array:
         rank = len(operation.kernel) + 2
         made = self.writer.window_maxima(
             self.channels_first(codes[0], rank, operation.last), WindowPlaces.of(operation)
         )
         return self.within(operation, self.channels_last(made, rank, operation.last))
-
-    @_lowered.register
-    def _(self, operation: CodeMean, codes: list[Array]) -> Array:
-        return self._mean(operation, codes)
 
     def _mean(self, operation: CodeMean, codes: list[Array]) -> Array:
         shape = self.shapes[operation.inputs[0]]
@@ -127,8 +115,7 @@ class ArrayLowering(LoweringParts):
         bound = prod(shape[2:]) * self.reach(operation.inputs[0], operation.zero_point)
         return codes_of_sums(self.writer, sums, operation.requantisation(prod(shape[2:])), bound)
 
-    @_lowered.register
-    def _(self, operation: CodeAverage, codes: list[Array]) -> Array:
+    def _code_average(self, operation: CodeAverage, codes: list[Array]) -> Array:
         shape = self.shapes[operation.inputs[0]]
         if operation.is_mean(shape):
             return self._mean(operation, codes)
@@ -151,16 +138,14 @@ class ArrayLowering(LoweringParts):
         rest = operation.target_zero_point - in_front
         return writer.to_codes(self._plus_zero(steps, in_front), rest, operation.low, operation.high)
 
-    @_lowered.register
-    def _(self, operation: CodeSoftmax, codes: list[Array]) -> Array:
+    def _code_softmax(self, operation: CodeSoftmax, codes: list[Array]) -> Array:
         writer, (rows, size) = self.writer, self._softmax_rows(operation, codes[0])
         powers = _within_binary32(powers_of_softmax(operation.scale, size), operation.steps)
         own = writer.look_up(powers, rows, 1 - len(powers), "powers")
         scaled = writer.multiply(own, writer.numbers(operation.steps, "steps"))
         return self._softmax_codes(operation, writer.divide(scaled, writer.added_up(own)))
 
-    @_lowered.register
-    def _(self, operation: NumberSoftmax, codes: list[Array]) -> Array:
+    def _number_softmax(self, operation: NumberSoftmax, codes: list[Array]) -> Array:
         writer, (rows, _) = self.writer, self._softmax_rows(operation, codes[0])
         own = writer.look_up(operation.powers, rows, 1 - operation.count, "powers")
         shares = writer.divide(own, writer.added_up(own))
@@ -187,16 +172,14 @@ class ArrayLowering(LoweringParts):
         order = [*(k for k in range(len(shape)) if k != axis), axis]
         return self.transposed(made, [order.index(k) for k in range(len(shape))])
 
-    @_lowered.register
-    def _(self, operation: CodeProduct, codes: list[Array]) -> Array:
+    def _code_product(self, operation: CodeProduct, codes: list[Array]) -> Array:
         a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
         product = self.writer.to_numbers(self.writer.multiply(a, b))
         scaled = self.writer.multiply(product, self.writer.numbers(operation.ratio, "ratio"))
         steps = self._plus_zero(scaled, operation.zero_point + operation.shift)
         return self.writer.to_codes(steps, -operation.shift, operation.low, operation.high)
 
-    @_lowered.register
-    def _(self, operation: CodeSum, codes: list[Array]) -> Array:
+    def _code_sum(self, operation: CodeSum, codes: list[Array]) -> Array:
         shapes = [self.shapes[name] for name in operation.inputs]
         several = [
             (2, *shape[1:]) if self._has_samples(name) else shape
@@ -229,8 +212,7 @@ class ArrayLowering(LoweringParts):
         steps = writer.multiply(writer.to_numbers(outer), unit)
         return writer.to_codes(steps, -operation.shifts[2], operation.low, operation.high)
 
-    @_lowered.register
-    def _(self, operation: CodeFloats, codes: list[Array]) -> Array:
+    def _code_floats(self, operation: CodeFloats, codes: list[Array]) -> Array:
         writer = self.writer
         a, b = (
             writer.multiply(writer.to_numbers(self.offset(part, zero)), writer.numbers(scale, "scale"))
@@ -246,51 +228,41 @@ class ArrayLowering(LoweringParts):
         steps = writer.divide(result, writer.numbers(operation.step, "step"))
         return writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
 
-    @_lowered.register
-    def _(self, operation: NumbersOfCodes, codes: list[Array]) -> Array:
+    def _numbers_of_codes(self, operation: NumbersOfCodes, codes: list[Array]) -> Array:
         numbers = self.writer.to_numbers(self.offset(codes[0], operation.zero_point))
         return self.writer.finite(self.writer.multiply(numbers, self.writer.numbers(operation.scale, "scale")))
 
-    @_lowered.register
-    def _(self, operation: TabledNumbers, codes: list[Array]) -> Array:
+    def _tabled_numbers(self, operation: TabledNumbers, codes: list[Array]) -> Array:
         return self.writer.look_up(operation.numbers, codes[0], operation.least, "numbers")
 
-    @_lowered.register
-    def _(self, operation: CodesOfNumbers, codes: list[Array]) -> Array:
+    def _codes_of_numbers(self, operation: CodesOfNumbers, codes: list[Array]) -> Array:
         steps = self.writer.divide(codes[0], self.writer.numbers(operation.step, "step"))
         return self.writer.to_codes(steps, operation.zero_point, operation.low, operation.high)
 
-    @_lowered.register
-    def _(self, operation: WideSum, codes: list[Array]) -> Array:
+    def _wide_sum(self, operation: WideSum, codes: list[Array]) -> Array:
         return self.writer.finite(self.writer.add(*codes))
 
-    @_lowered.register
-    def _(self, operation: WideDifference, codes: list[Array]) -> Array:
+    def _wide_difference(self, operation: WideDifference, codes: list[Array]) -> Array:
         return self.writer.finite(self.writer.subtract(*codes))
 
-    @_lowered.register
-    def _(self, operation: WideProduct, codes: list[Array]) -> Array:
+    def _wide_product(self, operation: WideProduct, codes: list[Array]) -> Array:
         return self.writer.finite(self.writer.multiply(*codes))
 
-    @_lowered.register
-    def _(self, operation: CodeConstant, codes: list[Array]) -> Array:
+    def _code_constant(self, operation: CodeConstant, codes: list[Array]) -> Array:
         if self.graph.is_wide(operation.output):
             return self.writer.numbers(np.atleast_1d(numbers_of(operation.value)), "numbers")
         return self.writer.integers(np.atleast_1d(operation.value), "codes")
 
-    @_lowered.register
-    def _(self, operation: CodeTable, codes: list[Array]) -> Array:
+    def _code_table(self, operation: CodeTable, codes: list[Array]) -> Array:
         return self.writer.look_up(operation.table.entries, codes[0], operation.table.source.low, "table")
 
-    @_lowered.register
-    def _(self, operation: CodePairTable, codes: list[Array]) -> Array:
+    def _code_pair_table(self, operation: CodePairTable, codes: list[Array]) -> Array:
         writer = self.writer
         a, b = (self.offset(part, low) for part, low in zip(codes, operation.lows, strict=True))
         index = writer.add(writer.multiply(a, writer.integers(operation.count, "count")), b)
         return writer.look_up(operation.table.entries, index, 0, "table")
 
-    @_lowered.register
-    def _(self, operation: CodeMovement, codes: list[Array]) -> Array:
+    def _code_movement(self, operation: CodeMovement, codes: list[Array]) -> Array:
         return self.within(operation, self.writer.moved(operation, codes, self.shapes))
 
 
@@ -300,3 +272,31 @@ def _within_binary32(powers: NDArray[np.float32], factor: np.float32) -> NDArray
     while most > float(np.finfo(np.float32).max):
         powers, most = powers / np.float32(2), most / 2
     return powers
+
+
+#: Methods and functions that write the operations, by class.
+RULES: Mapping[type[IntegerOperation], Callable[[ArrayLowering, Any, list[Array]], Array]] = {
+    IntegerMatMul: ArrayLowering._integer_mat_mul,
+    IntegerConvolution: ArrayLowering._integer_convolution,
+    CodeMatMul: ArrayLowering._code_mat_mul,
+    CodeMaximum: ArrayLowering._code_maximum,
+    CodeMean: ArrayLowering._mean,
+    CodeAverage: ArrayLowering._code_average,
+    CodeSoftmax: ArrayLowering._code_softmax,
+    NumberSoftmax: ArrayLowering._number_softmax,
+    CodeProduct: ArrayLowering._code_product,
+    CodeSum: ArrayLowering._code_sum,
+    CodeFloats: ArrayLowering._code_floats,
+    NumbersOfCodes: ArrayLowering._numbers_of_codes,
+    TabledNumbers: ArrayLowering._tabled_numbers,
+    CodesOfNumbers: ArrayLowering._codes_of_numbers,
+    WideSum: ArrayLowering._wide_sum,
+    WideDifference: ArrayLowering._wide_difference,
+    WideProduct: ArrayLowering._wide_product,
+    CodeConstant: ArrayLowering._code_constant,
+    CodeTable: ArrayLowering._code_table,
+    CodePairTable: ArrayLowering._code_pair_table,
+    CodeMovement: ArrayLowering._code_movement,
+    **FIXED_POINT_RULES,
+    **NPU_RULES,
+}
