@@ -29,6 +29,8 @@ from concord.spec.operations import NEEDS, Op
 
 #: Codes by which a result may be away before it is said.
 _LARGE_ERROR = 0.5
+#: Entries of a description in an image that are about numbers, of which inputs are codes less an origin.
+_OF_NUMBERS = ("input", "offset", "not exact")
 #: Advice where the memories are too small.
 _WITH_ROOM = "block floating point has presets with more room: compile without --exact"
 
@@ -180,8 +182,11 @@ def compile_codes(network: IntegerNetwork, config: NpuConfig) -> Compiled:
     if missing := sorted(offsets.keys() - compiled.package.arrangement.input_offsets.keys()):
         raise NotOnNpu(f"padding of {missing[0]} is not written by the host; {_WITH_ROOM}")
     made = compiled.package
+    described = {key: value for key, value in made.image.metadata.items() if key not in _OF_NUMBERS}
+    stored = {name: parts.stored[tensor] for name, tensor in network.graph.inputs.items()}
+    described["codes"] = [f"{name}: {held.low} to {held.high}, less {held.origin}" for name, held in stored.items()]
     package = CodesPackage(
-        image=made.image,
+        image=replace(made.image, metadata=described),
         arrangement=made.arrangement,
         host_graph=None,
         formats=made.formats,

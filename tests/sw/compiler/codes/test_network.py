@@ -106,6 +106,10 @@ def test_codes_at_the_ends_of_their_range(network):
     codes = compile_codes(network, FED_SCALING)
     found, flags = results(codes, {"x": x}, FED_SCALING)
     assert equal(found, codes.package.expected({"x": x})) and not flags
+    stored = codes.package.split.stored[network.graph.inputs["x"]]
+    text = f"x: {stored.low} to {stored.high}, less {stored.origin}"
+    assert codes.image.metadata["codes"] == [text]
+    assert not {"input", "offset", "not exact"} & codes.image.metadata.keys()
 
 
 def test_a_difference_is_noticed(network, samples):
