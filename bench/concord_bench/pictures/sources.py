@@ -20,7 +20,7 @@ PACKAGES = (
 )  # fmt: skip
 #: Rooms of the hardware, each of which may import from those in front of it alone.
 ROOMS = (
-    "parts", "netlists", "families", "cells", "arith", "memories", "mvm", "vector", "pipe", "host", "sequencer",
+    "parts", "netlists", "families", "cells", "arith", "memories", "dram", "mvm", "vector", "pipe", "host", "sequencer",
     "element_serial", "feeder", "link", "core", "flow", "build",
 )  # fmt: skip
 #: Folders with an order.

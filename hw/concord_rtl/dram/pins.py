@@ -1,0 +1,45 @@
+"""Pins of an SDR SDRAM, and its commands."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from concord.spec.dram import SdramPart
+from concord_rtl.parts.component import Input, Interface, Output
+
+
+class Command(IntEnum):
+    """Commands by the levels of RAS, CAS and WE, in this order from bit 0 on; all are low when active."""
+
+    MODE = 0b000
+    REFRESH = 0b100
+    PRECHARGE = 0b010
+    ACTIVATE = 0b110
+    WRITE = 0b001
+    READ = 0b101
+    NONE = 0b111
+
+
+#: Address bit that a precharge of all banks has set.
+ALL_BANKS = 10
+
+
+class SdramPins(Interface):
+    """Pins of an SDRAM that is always selected and clocked, seen from the controller.
+
+    Parameters
+    ----------
+    part : SdramPart
+    """
+
+    command = Output(3, "Levels of RAS, CAS and WE.", init=Command.NONE)
+    bank = Output(lambda self: self.part.bank_bits, "Bank.")
+    addr = Output(lambda self: self.part.row_bits, "Row, column or mode.")
+    dq_o = Output(lambda self: self.part.width, "Data to write.")
+    oe = Output(1, "Data are driven.")
+    mask = Output(lambda self: self.part.width // 8, "Bytes that are not written.")
+    dq_i = Input(lambda self: self.part.width, "Data as the registers of the pads have taken them.")
+
+    def __init__(self, part: SdramPart) -> None:
+        self.part = part
+        super().__init__()

@@ -1,0 +1,38 @@
+from dataclasses import astuple, replace
+from math import ceil
+
+import pytest
+
+from concord.spec.dram import SDRAM_32MB as PART
+
+
+def test_sizes():
+    assert PART.nbytes == 32 << 20
+    assert replace(PART, width=8, row_bits=12).nbytes == 8 << 20
+
+
+@pytest.mark.parametrize("fastest", [25e6, 50e6, 66.7e6, 72e6, 83e6, 100e6])
+def test_cycles_are_no_shorter_than_the_times_and_no_cycle_longer(fastest):
+    timing, period = PART.timing(20e6, fastest), 1e9 / fastest
+    for name in ("rcd", "rp", "rrd", "rfc", "wr"):
+        assert getattr(timing, name) == ceil(round(getattr(PART, name) / period, 6))
+    assert timing.ras * period >= PART.ras - 1e-3 and (timing.ras + timing.rp) * period >= PART.rc - 1e-3
+    assert min(astuple(timing)) >= 1
+
+
+@pytest.mark.parametrize("slowest", [20e6, 60e6, 100e6])
+def test_refreshes_leave_time_for_rows_to_be_closed(slowest):
+    timing = PART.timing(slowest, 100e6)
+    latest = timing.refresh + timing.ras + timing.wr + timing.rp + timing.rfc
+    assert latest / slowest * 1e9 <= PART.refresh
+
+
+@pytest.mark.parametrize("clocks", [(0, 50e6), (60e6, 50e6), (50e6, 101e6)])
+def test_clocks_out_of_range(clocks):
+    with pytest.raises(ValueError, match="clocks must be 0 < slowest <= fastest <= 100 MHz, not"):
+        PART.timing(*clocks)
+
+
+def test_a_clock_too_slow_for_refreshes():
+    with pytest.raises(ValueError, match=r"slowest clock must leave time between refreshes, not be 5 MHz"):
+        PART.timing(5e6, 100e6)
