@@ -221,8 +221,8 @@ def test_every_page_is_on_the_map():
 OLD_NAMES = {
     "sw/concord/compiler": (
         "Apart band Banded banded Bands bands born centre centres Contents contents Curve curve curves dies "
-        "gone Grid in_bands in_parts in_strips judged Life lives meet Meeting meeting mixing movable Norms "
-        "norms reach remedies Remedy row_step scaled set_apart Side spare_lanes Spreading Stage Step "
+        "gone Grid in_bands in_strips judged Life lives meet Meeting meeting mixing movable Norms "
+        "norms remedies Remedy row_step set_apart Side spare_lanes Spreading Stage Step "
         "steps_in_time strip STRIPS Strips strips tail turned turns"
     ),
     "sw/concord/report": "bands Part Prefix plain",
@@ -232,7 +232,7 @@ OLD_NAMES = {
         "HALF_FRAC HALF_INF HALF_MAX_BITS HALF_NAN HALF_PRECISION HALF_WIDTH round_half to_half told_as ToHalf"
     ),
     "sw/concord/functions": "alone enclose Part part parts",
-    "sw/concord/derive": "Grid Movers Step tail tail_lines turn Turns turns write_tail",
+    "sw/concord/derive": "Grid Movers tail tail_lines turn Turns turns write_tail",
     "sw/concord/emulator": "follow Part spoilt",
     "sw/concord/host": "OutOfStepError tell way",
     "sw/concord/image": "few_of Fill fills half_outbox Part Send sends",

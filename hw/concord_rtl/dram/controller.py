@@ -69,25 +69,24 @@ class SdramController(Component):
         # What is known of both pages is a cycle old, so it is not used in the cycles after a change.
         following = Signal.like(page)
         m.d.sync += following.eq(page + 1)
-        here, ahead = (
-            self._view(m, name, which, banks, command) for name, which in (("here", page), ("ahead", following))
-        )
-        changed, known_ahead, turning = Signal(), Signal(), Signal(timing.cas + 1)
-        m.d.sync += [changed.eq(turned | opens), known_ahead.eq(~(turned | opens | changed))]
+        current = self._view(m, "current", page, banks, command)
+        upcoming = self._view(m, "upcoming", following, banks, command)
+        changed, known_upcoming, turning = Signal(), Signal(), Signal(timing.cas + 1)
+        m.d.sync += [changed.eq(turned | opens), known_upcoming.eq(~(turned | opens | changed))]
         m.d.sync += turning.eq(Cat(read, turning))
         ends = column >= (1 << part.column_bits) - self.AHEAD
         may = ~we | (port.wdata.valid & ~turning.any())
         with m.If(~upkeep.idle):
             m.d.comb += [command.eq(upkeep.command), addr.eq(upkeep.addr)]
         with m.Elif(held & ~changed):
-            with m.If(here.usable & ends & known_ahead & ahead.wanted):
-                m.d.comb += [command.eq(ahead.command), chosen.eq(following), addr.eq(ahead.addr)]
-            with m.Elif(here.usable):
+            with m.If(current.usable & ends & known_upcoming & upcoming.wanted):
+                m.d.comb += [command.eq(upcoming.command), chosen.eq(following), addr.eq(upcoming.addr)]
+            with m.Elif(current.usable):
                 m.d.comb += [chosen.eq(page), addr.eq(column)]
                 with m.If(may):
                     m.d.comb += command.eq(Mux(we, Command.WRITE, Command.READ))
-            with m.Elif(here.wanted):
-                m.d.comb += [command.eq(here.command), chosen.eq(page), addr.eq(here.addr)]
+            with m.Elif(current.wanted):
+                m.d.comb += [command.eq(current.command), chosen.eq(page), addr.eq(current.addr)]
 
         m.d.sync += upkeep.closable.eq(Cat(bank.closable for bank in banks).all())
         m.d.comb += [

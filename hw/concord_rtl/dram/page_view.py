@@ -1,4 +1,4 @@
-"""What a page of an SDRAM needs before its columns are read and written."""
+"""State of a page of an SDRAM, and the command that it needs before its columns are read and written."""
 
 from __future__ import annotations
 

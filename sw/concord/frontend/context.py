@@ -68,7 +68,7 @@ def _text(value: Any) -> Any:
     return [_text(item) for item in value] if isinstance(value, list) else value
 
 
-class Operands:
+class NodeReader:
     """Names and constants of a model that is read, and operands of its nodes that are numbers.
 
     Members
@@ -111,7 +111,7 @@ class Operands:
 
 
 @dataclass
-class Context(Operands):
+class Context(NodeReader):
     """The graph under construction.
 
     Parameters

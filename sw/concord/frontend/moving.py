@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.frontend.context import Context, Handler, OnnxNode, Operands
+from concord.frontend.context import Context, Handler, NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
 from concord.graph.ops.base import broadcast
@@ -187,7 +187,7 @@ def slice_(ctx: Context, node: OnnxNode) -> str:
     return _take(ctx, node, x, places_of_slice(ctx, node, ctx.shape(x)))
 
 
-def places_of_slice(ctx: Operands, node: OnnxNode, shape: Sequence[int]) -> dict[int, range]:
+def places_of_slice(ctx: NodeReader, node: OnnxNode, shape: Sequence[int]) -> dict[int, range]:
     """Places that Slice takes of a tensor, by axis."""
     starts, stops = ctx.integers(node, 1, "starts") or [], ctx.integers(node, 2, "ends") or []
     axes = ctx.integers(node, 3, "axes")
@@ -207,7 +207,7 @@ def split(ctx: Context, node: OnnxNode) -> list[str]:
     return [_take(ctx, node, x, {axis: taken}) if read else "" for read, taken in used]
 
 
-def places_of_split(ctx: Operands, node: OnnxNode, shape: Sequence[int]) -> tuple[int, list[range]]:
+def places_of_split(ctx: NodeReader, node: OnnxNode, shape: Sequence[int]) -> tuple[int, list[range]]:
     """Axis of Split, and the places that each output takes there."""
     count = len(node.outputs)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
@@ -229,7 +229,7 @@ def gather(ctx: Context, node: OnnxNode) -> str:
     return part if len(made) == len(ctx.shape(x)) else _to_shape(ctx, node, part, made)
 
 
-def places_of_gather(ctx: Operands, node: OnnxNode, shape: Sequence[int]) -> tuple[int, list[int], tuple[int, ...]]:
+def places_of_gather(ctx: NodeReader, node: OnnxNode, shape: Sequence[int]) -> tuple[int, list[int], tuple[int, ...]]:
     """Axis of Gather, the places that it takes there, and the shape of the result."""
     indices = ctx.constant(node.input(1), "indices").astype(int)
     (axis,) = ctx.axes([node.attrs.get("axis", 0)], len(shape))
@@ -284,7 +284,7 @@ def pad(ctx: Context, node: OnnxNode) -> str:
     return ctx.emit(node, "Pad", [x], pads=sizes, mode=mode, value=float(value))
 
 
-def pads_of(ctx: Operands, node: OnnxNode, rank: int) -> NDArray[np.int64]:
+def pads_of(ctx: NodeReader, node: OnnxNode, rank: int) -> NDArray[np.int64]:
     """Elements that Pad adds in front along each axis, then those at the end; negative ones are left out."""
     mode, amounts = node.attrs.get("mode", "constant"), ctx.integers(node, 1, "pads") or []
     axes = ctx.axes(ctx.integers(node, 3, "axes") or range(rank), rank)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Context, OnnxNode, Operands
+from concord.frontend.context import Context, NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 
 #: The domain of operators of ONNX Runtime.
@@ -95,7 +95,7 @@ def form_of(node: OnnxNode) -> _Form | None:
 
 
 def pairs_of(
-    ctx: Operands, node: OnnxNode, make: Callable[..., OnnxNode]
+    ctx: NodeReader, node: OnnxNode, make: Callable[..., OnnxNode]
 ) -> tuple[list[OnnxNode], OnnxNode, OnnxNode] | None:
     """DequantizeLinear of what an operator reads, the operator on floats, and QuantizeLinear of its result.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Context, Handler, OnnxNode, Operands
+from concord.frontend.context import Context, Handler, NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.host import TypedTensor
 from concord.golden.codes import CodeRange, Codes
@@ -47,7 +47,7 @@ def quantize(ctx: Context, node: OnnxNode) -> list[str]:
     return []
 
 
-def code_type(ctx: Operands, node: OnnxNode) -> str:
+def code_type(ctx: NodeReader, node: OnnxNode) -> str:
     """Type of the codes that QuantizeLinear makes, such as ``"int8"``."""
     if node.input(2):
         return ctx.constant(node.input(2), "zero point").dtype.name

@@ -238,7 +238,7 @@ def _is_gemm(ctx: Reading, product: OpenProduct) -> bool:
 def product_of_two(
     ctx: Reading, node: OnnxNode
 ) -> tuple[Callable[[str, Requantiser], list[IntegerOperation]], list[Codes], int]:
-    """MatMul of two tensors of codes, with axes of batches in front.
+    """Product of two tensors of codes, with axes of batches in front.
 
     Returns
     -------

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.frontend.context import OnnxNode, Operands
+from concord.frontend.context import NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.functions import FunctionStep
@@ -42,7 +42,7 @@ PAIR = "put QuantizeLinear and DequantizeLinear in front of it"
 
 
 @dataclass
-class Reading(Operands):
+class Reading(NodeReader):
     """The integer graph under construction.
 
     Parameters

@@ -375,7 +375,7 @@ def test_the_proof(tmp_path, monkeypatch):
     np.savez(tmp_path / "x.npz", x=x[:3])
     assert run("prove", tmp_path / "small.onnx", "--with", "c", "--exact", "-i", tmp_path / "x.npz")[0] == 0
     code, output = run("prove", tmp_path / "small.onnx", "--exact")
-    assert code == 1 and "--exact must be given with --with c" in output
+    assert code == 1 and "a network on codes must be given with --with c" in output
     draw = GraphDraw(5)
     wide = draw.matmul((6,), 5)
     (operation,) = draw.graph.operations

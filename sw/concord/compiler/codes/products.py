@@ -75,7 +75,7 @@ class _Product:
 
     @classmethod
     def read(cls, tensors: NpuTensors, operation: WeightedSums) -> _Product:
-        """What an operation of a network says."""
+        """Facts about an operation of a network."""
         scales, terms, up = real_scales(operation.requantisation, operation.bias)
         rank = operation.weight.ndim - 2 if isinstance(operation, IntegerConvolution) else 0
         axes = tuple(range(1, operation.weight.ndim)) if isinstance(operation, IntegerConvolution) else 0

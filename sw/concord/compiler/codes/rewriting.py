@@ -152,7 +152,7 @@ def _needed(operations: Sequence[IntegerOperation], names: Collection[str]) -> l
 
 
 def _of_npu(tensors: NpuTensors, operation: IntegerOperation) -> IntegerOperation | None:
-    """What the NPU computes in the place of an operation; nothing if that is appended as several."""
+    """Operation that the NPU computes in the place of one; nothing if that is appended as several."""
     match operation:
         case CodePairTable():
             raise NotOnNpu("tables with two indices are not on the NPU; load the network with pairs=False")

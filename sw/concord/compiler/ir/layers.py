@@ -63,7 +63,7 @@ class LayerWindow:
         return y * self.dilation[0] - self.begin[0], x * self.dilation[1] - self.begin[1]
 
     def tap(self, number: int) -> LayerWindow:
-        """What a tap of every window meets: windows of one tap."""
+        """Windows of one tap: elements that this tap of every window meets."""
         y, x = self.place(number)
         return replace(self, kernel=(1, 1), dilation=(0, 0), begin=(-y, -x))
 

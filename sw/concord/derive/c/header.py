@@ -52,7 +52,7 @@ class HeaderPort:
 
 @dataclass(frozen=True, kw_only=True)
 class HeaderText:
-    """What a header says.
+    """Contents of a header.
 
     Parameters
     ----------

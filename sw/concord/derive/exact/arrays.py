@@ -315,7 +315,7 @@ class ArrayWriter(ABC):
 
     @abstractmethod
     def moved(self, operation: CodeMovement, parts: list[Array], shapes: Shapes) -> Array:
-        """What a movement makes of arrays; ``shapes`` are those of its operands and its result, with one sample.
+        """Result of a movement of arrays; ``shapes`` are those of its operands and its result, with one sample.
 
         Raises
         ------

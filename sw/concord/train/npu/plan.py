@@ -88,7 +88,7 @@ class ParameterMemory:
 
     @property
     def vectors(self) -> VectorPlace:
-        """Its words."""
+        """Words of the tensor."""
         return VectorPlace(Mem.NARROW, self.layout.every(self.first, 1))
 
     def wide(self, first: int) -> VectorPlace:

@@ -151,7 +151,7 @@ class Held:
         return VectorPlace(self.mem, Address(self.first, self.word, self.word * rows))
 
     def image(self, tile: int, window: LayerWindow = WHOLE) -> VectorPlace:
-        """What the first tap of windows meets of a tile of channels, for loops over samples, columns and rows."""
+        """Vectors of a tile of channels that the first tap of windows meets, over samples, columns and rows."""
         return VectorPlace(self.mem, self.features.image(self.first + self.word * tile, self.word, window))
 
     def windows(
@@ -163,7 +163,7 @@ class Held:
 
 
 class Met(NamedTuple):
-    """What the first tap of windows meets of a tensor."""
+    """Vectors of a tensor that the first tap of windows meets."""
 
     held: Held
     window: LayerWindow = WHOLE

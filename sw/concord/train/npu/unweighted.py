@@ -46,7 +46,7 @@ class SumSteps(OperationSteps):
 
 
 class PoolingSteps(OperationSteps):
-    """What both kinds of poolings have in common."""
+    """Base of both kinds of poolings."""
 
     def _scattered(self) -> Held:
         """A place for the gradient of what windows read, zeros where no window is."""
