@@ -90,7 +90,7 @@ def test_tables_are_composed_and_shared(floats):
     assert (network.tables.report().sites, network.tables.report().tables) == (2, 2)
     network.tables.check()
     plain.tables.check()
-    assert network.scheme("y").scale == 1 / 256 and network.scheme("y").zero_point == -128
+    assert network.scheme("y").scale == 1 / 256 and network.scheme("y").zero == -128
 
 
 def test_every_rounding_of_inputs_is_that_of_quantize():
@@ -345,7 +345,7 @@ def test_the_command_compiles_it(tmp_path, floats):
     assert np.array_equal(np.load(tmp_path / "y.npz")["y"], want)
     (tmp_path / "net.tflite").write_bytes(small_network())
     code, output = run("compile", tmp_path / "net.tflite", "--exact", "--outputs", "y")
-    assert code == 1 and "must be given without --outputs" in output
+    assert code == 1 and "--outputs and --fix if it is a TensorFlow Lite file" in output
 
 
 def test_codes_of_16_bits_are_too_many_for_an_npu(tmp_path):

@@ -202,7 +202,9 @@ def _softmax(ctx: KernelReading, node: OnnxNode) -> None:
         return
     if target.zero != target.low or not isclose(target.scale, 2.0**-target.bits, rel_tol=1e-3):
         wanted = f"1/{1 << target.bits} and {target.low}"
-        raise Refusal(f"scale and zero point of the result must be {wanted}, not {target.scale:.9g} and {target.zero}")
+        raise Refusal(
+            f"scale and zero point of the result must be {wanted}, not {float(target.scale):.9g} and {target.zero}"
+        )
     scale = float(node.options.Beta()) * float(source.scale) * (1 << EXP_FRACTION_BITS)
     if scale <= 1:
         raise Refusal(f"scale must be more than 2**-{EXP_FRACTION_BITS}, not {float(source.scale):.9g}")
@@ -222,7 +224,7 @@ def _softmax_16(ctx: KernelReading, node: OnnxNode, codes: str, source: Codes, t
     unit = -LEAST_POWER / 65535
     scale = float(np.float32(source.scale)) * float(node.options.Beta()) / unit
     if scale >= 1 << 15:
-        raise Refusal(f"scale must be less than {unit * 2**15:.9g}, not {source.scale:.9g}", "quantise it again")
+        raise Refusal(f"scale must be less than {unit * 2**15:.9g}, not {float(source.scale):.9g}", "quantise it again")
     ctx.result(node, InterpolatedSoftmax, codes, scale=multiplier_of(scale))
 
 
