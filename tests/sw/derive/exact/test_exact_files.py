@@ -206,7 +206,9 @@ def test_every_operation_is_written():
         below = kind.__subclasses__()
         return {kind} | {leaf for one in below for leaf in leaves(one)} if below else {kind}
 
-    kinds = {kind for kind in leaves(IntegerOperation) if not isabstract(kind) and kind.__module__ != __name__}
+    kinds = {
+        kind for kind in leaves(IntegerOperation) if not isabstract(kind) and kind.__module__.startswith("concord.")
+    }
     assert {kind.__name__ for kind in kinds - set(RULES)} == set()
     with pytest.raises(ValueError, match="first must be an operation that is written on arrays, not a Wavelet"):
         to_onnx(by_hand(Wavelet(name="first", inputs=("a",), output="y"), (4,)))
