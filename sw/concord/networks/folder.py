@@ -88,9 +88,9 @@ def save_package(package: Package, folder: Path, model: Path | bytes) -> None:
     _save(folder, model, package, package.network if isinstance(package, CodesPackage) else None)
 
 
-def save_codes(network: IntegerNetwork, folder: Path, model: Path | bytes) -> None:
+def save_codes(network: IntegerNetwork, folder: str | Path, model: Path | bytes) -> None:
     """Write a network on codes without an NPU; parameters and errors as for :func:`save_package`."""
-    _save(folder, model, None, network)
+    _save(Path(folder), model, None, network)
 
 
 def _save(folder: Path, model: Path | bytes, package: Package | None, codes: IntegerNetwork | None) -> None:
@@ -128,7 +128,7 @@ def load_package(folder: Path) -> Package:
     return package_of(folder, NETWORK_FOLDER.read(folder))
 
 
-def load_codes(folder: Path) -> IntegerNetwork:
+def load_codes(folder: str | Path) -> IntegerNetwork:
     """Network on codes in a folder, as it is; neither onnx nor the model is needed for that.
 
     Raises
@@ -138,10 +138,11 @@ def load_codes(folder: Path) -> IntegerNetwork:
     ProgramError, TransferError
         If it is damaged.
     """
-    data = NETWORK_FOLDER.read(folder)
+    path = Path(folder)
+    data = NETWORK_FOLDER.read(path)
     if PROGRAM not in data:
         raise PackageError(f"{folder} must be a network on codes, of compile --exact: {PROGRAM} is missing")
-    return codes_of(folder, data)
+    return codes_of(path, data)
 
 
 def has_codes(path: Path) -> bool:

@@ -52,7 +52,7 @@ def network(samples, tmp_path_factory):
 
 @pytest.fixture
 def folder(network, tmp_path):
-    save_codes(network, tmp_path / "net", MODEL)
+    save_codes(network, str(tmp_path / "net"), MODEL)
     return tmp_path / "net"
 
 
@@ -80,7 +80,7 @@ sys.modules["onnx"] = sys.modules["onnxruntime"] = None
 import numpy as np
 from pathlib import Path
 from concord.networks.folder import load_codes
-network = load_codes(Path({str(folder)!r}))
+network = load_codes({str(folder)!r})
 print(int(network.run({{"x": np.load({str(tmp_path / "x.npy")!r})}})["y"].sum()))
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
