@@ -6,22 +6,15 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.dram import SdramPart, SdramTiming
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.dram.unit import SdramUnit
+from concord_rtl.parts.component import Input, Output
 
 
-class Bank(Component):
+class Bank(SdramUnit):
     """State of a bank.
 
-    A command given in one cycle counts from the next one on. ``ready`` says that the time after the last ACTIVATE or
-    PRECHARGE is over that the next use needs.
-
-    Parameters
-    ----------
-    part : SdramPart
-        Sizes.
-    timing : SdramTiming
-        Times.
+    A command given in one cycle counts from the next one on. Outputs are for whoever decides a cycle later: they say
+    which commands the times allow then, unless there is another one in this cycle.
     """
 
     activate = Input(1, "The row is opened. Only if ``openable``.")
@@ -34,24 +27,20 @@ class Bank(Component):
     openable = Output(1, "No row is open, and one may be opened.")
     closable = Output(1, "No open row keeps the bank from PRECHARGE.")
 
-    def __init__(self, part: SdramPart, timing: SdramTiming):
-        self.part, self.timing = part, timing
-        super().__init__()
-
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         timing = self.timing
         longest = max(timing.ras, timing.rp, timing.rcd)
         age = Signal(range(longest + 1), init=longest)  # cycles since ACTIVATE or PRECHARGE
-        written = Signal(timing.wr)  # a column was written so many cycles ago
+        written = Signal(max(timing.wr - 2, 1))  # a column was written so many cycles ago
         m.d.sync += [age.eq(Mux(age == longest, age, age + 1)), written.eq(Cat(self.write, written))]
         with m.If(self.activate):
             m.d.sync += [self.open.eq(1), self.row.eq(self.row_to_open), age.eq(1)]
         with m.If(self.precharge):
             m.d.sync += [self.open.eq(0), age.eq(1)]
         m.d.comb += [
-            self.usable.eq(self.open & (age >= timing.rcd)),
-            self.openable.eq(~self.open & (age >= timing.rp)),
-            self.closable.eq(~self.open | ((age >= timing.ras) & ~written.any())),
+            self.usable.eq(self.open & (age >= timing.rcd - 1)),
+            self.openable.eq(~self.open & (age >= timing.rp - 1)),
+            self.closable.eq(~self.open | ((age >= timing.ras - 1) & ~written[: max(timing.wr - 2, 0)].any())),
         ]
         return m

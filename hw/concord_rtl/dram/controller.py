@@ -6,16 +6,16 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.dram import SdramPart, SdramTiming
 from concord_rtl.dram.bank import Bank
 from concord_rtl.dram.native_port import NativePort
 from concord_rtl.dram.page_view import PageView, state_layout
 from concord_rtl.dram.pins import Command, SdramPins
+from concord_rtl.dram.unit import SdramUnit
 from concord_rtl.dram.upkeep import Upkeep
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.component import Input, Output
 
 
-class SdramController(Component):
+class SdramController(SdramUnit):
     """Reads and writes columns of an SDRAM, one command a cycle.
 
     Columns of a row follow each other without a pause, and the row that follows in the address is opened while the last
@@ -26,13 +26,6 @@ class SdramController(Component):
     let them, whatever ``late`` is: so cycles do not depend on the board.
 
     Rows are refreshed every ``timing.refresh`` cycles, and at ``restart``, after which the interval begins anew.
-
-    Parameters
-    ----------
-    part : SdramPart
-        Sizes.
-    timing : SdramTiming
-        Times.
     """
 
     port = Input(lambda self: NativePort(self.part), "The requester.")
@@ -42,12 +35,15 @@ class SdramController(Component):
     restart = Input(1, "A refresh begins as soon as rows can be closed, and the interval of refreshes with it.")
     idle = Output(1, "Commands are accepted: neither a start nor a refresh is going on.")
 
+    #: Cycles from ACTIVATE to the next one of any bank, at the least.
+    ROWS_APART = 3
     #: Last columns of a row during which the next row is opened.
     AHEAD = 16
 
     def __init__(self, part: SdramPart, timing: SdramTiming):
-        self.part, self.timing = part, timing
-        super().__init__()
+        if timing.rrd > self.ROWS_APART:
+            raise ValueError(f"rrd must be at most {self.ROWS_APART} cycles, not {timing.rrd!r}")
+        super().__init__(part, timing)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -69,8 +65,8 @@ class SdramController(Component):
         # What is known of both pages is a cycle old, so it is not used in the cycles after a change.
         following = Signal.like(page)
         m.d.sync += following.eq(page + 1)
-        current = self._view(m, "current", page, banks, command)
-        upcoming = self._view(m, "upcoming", following, banks, command)
+        current = self._view(m, "current", page, banks)
+        upcoming = self._view(m, "upcoming", following, banks)
         changed, known_upcoming, turning = Signal(), Signal(), Signal(timing.cas + 1)
         m.d.sync += [changed.eq(turned | opens), known_upcoming.eq(~(turned | opens | changed))]
         m.d.sync += turning.eq(Cat(read, turning))
@@ -113,12 +109,10 @@ class SdramController(Component):
             ]
         return banks
 
-    def _view(self, m: Module, name: str, page: Value, banks: list[Bank], command: Value) -> PageView:
+    def _view(self, m: Module, name: str, page: Value, banks: list[Bank]) -> PageView:
         """State of the bank of a page."""
         m.submodules[name] = view = PageView(self.part)
-        since = Signal(self.timing.rrd, name=f"{name}_since")  # a row was opened so many cycles ago
-        m.d.sync += since.eq(Cat(command == Command.ACTIVATE, since))
-        m.d.comb += [view.page.eq(page), view.rested.eq(~since[: self.timing.rrd - 1].any())]
+        m.d.comb += view.page.eq(page)
         for state, bank in zip(view.banks, banks, strict=True):
             m.d.comb += [getattr(state, part).eq(getattr(bank, part)) for part in state_layout(self.part).members]
         return view

@@ -12,11 +12,12 @@ from concord_rtl.dram.controller import SdramController
 from concord_rtl.dram.native_port import NativePort
 from concord_rtl.dram.pins import SdramPins
 from concord_rtl.dram.search import PhaseSearch
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.dram.unit import SdramUnit
+from concord_rtl.parts.component import Input, Output
 from concord_rtl.parts.shapes import stream_of
 
 
-class SdramMemory(Component):
+class SdramMemory(SdramUnit):
     """An SDRAM behind the native port, which accepts commands when its clock phase is known.
 
     Parameters
@@ -41,8 +42,8 @@ class SdramMemory(Component):
     late = Output(1, "Data read come a cycle later than they can at the earliest.")
 
     def __init__(self, part: SdramPart, timing: SdramTiming, phases: int):
-        self.part, self.timing, self.phases = part, timing, phases
-        super().__init__()
+        self.phases = phases
+        super().__init__(part, timing)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

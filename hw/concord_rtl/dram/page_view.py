@@ -30,7 +30,6 @@ class PageView(Component):
         lambda self: data.ArrayLayout(state_layout(self.part), 1 << self.part.bank_bits), "Outputs of the banks."
     )
     page = Input(lambda self: self.part.row_bits + self.part.bank_bits, "Number of the page, that of its bank first.")
-    rested = Input(1, "The last row of any bank was opened long enough ago to open another one.")
     usable = Output(1, "Columns may be read and written.")
     wanted = Output(1, "``command`` has to be given first, and may be.")
     command = Output(3, "ACTIVATE or PRECHARGE.")
@@ -47,7 +46,7 @@ class PageView(Component):
         there = bank.row == row
         m.d.sync += [
             self.usable.eq(bank.usable & there),
-            self.wanted.eq(Mux(bank.open, bank.closable & ~there, bank.openable & self.rested)),
+            self.wanted.eq(Mux(bank.open, bank.closable & ~there, bank.openable)),
             self.command.eq(Mux(bank.open, Command.PRECHARGE, Command.ACTIVATE)),
         ]
         m.d.comb += self.addr.eq(Mux(self.command == Command.ACTIVATE, row, 0))

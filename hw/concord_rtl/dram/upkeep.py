@@ -6,22 +6,15 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.dram import SdramPart, SdramTiming
 from concord_rtl.dram.pins import ALL_BANKS, Command
-from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.dram.unit import SdramUnit
+from concord_rtl.parts.component import Input, Output
 
 
-class Upkeep(Component):
+class Upkeep(SdramUnit):
     """Commands that a memory needs whatever is done with it: those of a start, and a refresh at every interval.
 
     A refresh takes ``1 + rp + rfc`` cycles of the timing from the moment at which all banks can be closed.
-
-    Parameters
-    ----------
-    part : SdramPart
-        Sizes.
-    timing : SdramTiming
-        Times.
     """
 
     closable = Input(1, "All banks can be closed, as they were a cycle ago.")
@@ -33,10 +26,6 @@ class Upkeep(Component):
 
     #: Refreshes at the start.
     REFRESHES = 8
-
-    def __init__(self, part: SdramPart, timing: SdramTiming):
-        self.part, self.timing = part, timing
-        super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -75,7 +64,7 @@ class Upkeep(Component):
                 m.d.comb += [self.command.eq(Command.MODE), self.addr.eq(timing.cas << 4)]
                 m.d.sync += wait.eq(timing.mrd - 1)
                 m.next = "REST"
-            with m.State("REST"), m.If(wait == 0):
+            with m.State("REST"), m.If(wait <= 1):
                 m.next = "RUN"
             with m.State("RUN"):
                 with m.If(self.initialise):

@@ -5,17 +5,30 @@ from dataclasses import replace
 import pytest
 
 from concord.spec.dram import SDRAM_32MB
+from concord_rtl.dram.controller import SdramController
 from concord_rtl.dram.search import PhaseSearch
+from support import sdram_model
 from support.sdram_bench import PART, PHASES, Traffic, memory_of, refuses, run_traffic, search
 from support.sdram_model import Delays, SdramFault, SdramModel
 
 #: Clock at which the times of the small part are whole cycles or nearly so.
 HZ = 100e6
-#: Times that make a part too slow for the controller, or another one, each by itself.
+#: Times that make a part too slow for the controller, each by itself, and the fault that the model must find.
 SLOWER = {
-    "rcd": 20.1, "rp": 20.1, "ras": 50.1, "rc": 70.1, "rrd": 20.1, "rfc": 70.1, "wr": 20.1, "refresh": 5000.0,
-    "cas": 3, "mrd": 3, "power_up": 20_000.0,
-}  # fmt: skip
+    "rcd": (20.1, r"(READ|WRITE) after ACTIVATE after 20.0 ns, not 20.1"),
+    "rp": (20.1, r"(ACTIVATE|REFRESH) after PRECHARGE after 20.0 ns, not 20.1"),
+    "ras": (50.1, r"PRECHARGE after ACTIVATE after 50.0 ns, not 50.1"),
+    "rc": (70.1, r"ACTIVATE after ACTIVATE after 70.0 ns, not 70.1"),
+    "rrd": (30.1, r"ACTIVATE after that of another bank after 30.0 ns, not 30.1"),
+    "rfc": (70.1, r"command after REFRESH after 70.0 ns, not 70.1"),
+    "wr": (20.1, r"PRECHARGE after WRITE after 20.0 ns, not 20.1"),
+    "refresh": (5000.0, r"refresh after \d+ ns, not 5000"),
+}
+#: The same of what is done once, in front of the search.
+AT_THE_START = {
+    "cas": (3, "mode 0x20"),
+    "power_up": (20_000.0, "first command after"),
+}
 
 
 def model_of(part=PART, hz=HZ, delays=None, seed=0):
@@ -42,30 +55,28 @@ def test_a_million_commands(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOWER)
 def test_the_model_rejects_a_controller_for_a_faster_part(name):
-    model = model_of(replace(PART, **{name: SLOWER[name]}))
-    try:
-        run_traffic(memory_of(), model, Traffic(1_500, run=0.5, seed=1))
-    except (SdramFault, AssertionError):
-        pass
-    text = {"cas": "mode", "power_up": "first command", "mrd": "after MODE"}.get(name, "after")
-    assert any(text in fault for fault in model.faults)
-    if text == "after":
-        assert model.strict
+    value, fault = SLOWER[name]
+    with pytest.raises(SdramFault, match=fault):
+        run_traffic(memory_of(), model_of(replace(PART, **{name: value})), Traffic(1_500, run=0.5, seed=1))
 
 
 @pytest.mark.slow
-def test_the_model_rejects_a_bus_that_both_sides_drive():
-    class Short(SdramModel):
-        """A part that holds its data on for longer."""
+@pytest.mark.parametrize("name", AT_THE_START)
+def test_the_model_rejects_the_start_of_another_part(name):
+    value, fault = AT_THE_START[name]
+    model, right = model_of(replace(PART, **{name: value})), model_of()
+    for each in (model, right):
+        search(memory_of(), each)
+    assert any(fault in line for line in model.faults)
+    assert not any(fault in line for line in right.faults)
 
-        def _access(self, time, command, bank, number, addr, data):
-            super()._access(time, command, bank, number, addr, data)
-            if self._data and self.strict:
-                begin, end, driven, value = self._data[-1]
-                self._data[-1] = begin + 2 * self.period, end + 2 * self.period, driven, value
 
-    with pytest.raises(AssertionError):
-        run_traffic(memory_of(), Short(PART, 10.0, PHASES), Traffic(500, run=0.5, seed=1))
+@pytest.mark.slow
+def test_the_model_rejects_a_bus_that_both_sides_drive(monkeypatch):
+    """Of a part that lets go of the data later than the controller waits."""
+    monkeypatch.setattr(sdram_model, "RELEASED", 25.0)
+    with pytest.raises(SdramFault, match="both sides drive the data"):
+        run_traffic(memory_of(), model_of(), Traffic(500, run=0.5, seed=1))
 
 
 @pytest.mark.slow
@@ -108,6 +119,11 @@ def test_share_of_the_bus():
         count = 20_000
         cycles = run_traffic(dut, model_of(part, 72e6), Traffic(count, run=1.0, writes=writes, seed=2))
         assert count / cycles >= 0.95
+
+
+def test_rows_that_must_be_further_apart():
+    with pytest.raises(ValueError, match="rrd must be at most 3 cycles, not 4"):
+        SdramController(PART, replace(PART.timing(HZ, HZ), rrd=4))
 
 
 @pytest.mark.parametrize("phases", [4, 12])
