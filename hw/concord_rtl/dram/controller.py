@@ -6,6 +6,7 @@ from typing import Any
 
 from amaranth import *
 
+from concord.spec.dram import SdramPart, SdramTiming
 from concord_rtl.dram.bank import Bank
 from concord_rtl.dram.native_port import NativePort
 from concord_rtl.dram.page_view import PageView, state_layout
