@@ -71,6 +71,10 @@ class BackDoorDevice(LinkedDevice):
         super().__init__(Link(self.transport), config)
         if library not in _FOUND:
             _FOUND[library] = _pass_over_the_link(self)
+            if config.dram:
+                bank = self.transport.banks["sdram"]
+                bits = list(range(bank.width))
+                _FOUND[library][RegionId.DRAM] = [Place(bank, bits, bits, 0, 1, bank.depth)]
         self.places = _FOUND[library]
 
     def _read(self, region: Region, addr: int, count: int) -> bytes:
@@ -106,7 +110,7 @@ class BackDoorDevice(LinkedDevice):
 def connected(config: NpuConfig) -> Iterator[BackDoorDevice]:
     """A device with empty memories, closed at the end."""
     with BackDoorDevice(config, find_library(config)) as device:
-        for region in map(device.regions.__getitem__, device.places):
+        for region in map(device.regions.__getitem__, device.places.keys() - {RegionId.DRAM}):
             device._write(region, 0, bytes(region.depth * region.nbytes))
         device.clear_flags()
         yield device

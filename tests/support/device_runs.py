@@ -4,6 +4,7 @@ import random
 
 from concord.emulator import ReferenceMachine
 from concord.spec.memmap import INTEGER_REGIONS, RegionId
+from support.program_gen import LOADED_COLUMNS
 from support.reference_runs import assert_machines_agree
 
 LOADED = (
@@ -23,6 +24,8 @@ COUNTED = ("CYCLES", "DENSE_STEPS", "DEPTHWISE_STEPS", "CHAINS", "VECTORS", "HAZ
 def load(device, memories, regions=LOADED):
     """Fill memories of a device, all of them if not said otherwise."""
     more = INTEGER_REGIONS if memories.config.integer_chains and regions is LOADED else ()
+    if memories.config.dram and regions is LOADED:
+        device.write(RegionId.DRAM, 0, memories.dram[:LOADED_COLUMNS].tolist())
     for region in (*regions, *more):
         device.write(region, 0, memories.read(region, 0, memories.region(region).depth))
 
@@ -31,7 +34,7 @@ def after(device, memories):
     """Memories as the device left them, of which a program cannot write some."""
     found = memories.copy()
     config = memories.config
-    matrix = (RegionId.MATRIX,) if config.writable_matrix or config.integer_chains else ()
+    matrix = (RegionId.MATRIX,) if config.writable_matrix or config.integer_chains or config.dram else ()
     for region in (*WRITTEN, *matrix, *(READABLE if config.integer_chains else ())):
         found.write(region, 0, [int(word) for word in device.read(region, 0, memories.region(region).depth)])
     return found

@@ -16,10 +16,12 @@ from concord.program.builder import ProgramBuilder
 from concord.program.chains import MatrixWrite
 from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
-from concord.spec.isa import INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
+from concord.spec.isa import COPY_UNIT, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 from concord.spec.memmap import RegionId
 from concord.spec.operations import INTEGER_STATE_OPS
 
+#: Columns of the external memory that programs copy from.
+LOADED_COLUMNS = 1 << 13
 _MIDDLE = 1 << VECTOR_ADDR_BITS - 1
 _MOST_VECTORS = 24
 _ADD = (Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN)
@@ -104,6 +106,8 @@ def random_memories(config: NpuConfig, rng) -> Memories:
     spread = (act.exp_min, act.exp_max) if wild else (usual, max(usual, min(act.exp_max, -3)))
     memories.narrow_exp[:] = draw.integers(spread[0], spread[1] + 1, memories.narrow_exp.shape)
     memories.matrix_mant[:] = random_codes(draw, memories.matrix_mant.shape, wgt.q_max)
+    if config.dram:
+        memories.dram[:LOADED_COLUMNS] = _columns(config, draw)
     low = wgt.exp_min if wild else max(wgt.exp_min, wgt.exp_max - 10)
     memories.matrix_exp[:] = draw.integers(low, wgt.exp_max + 1, memories.matrix_exp.shape)
     for slot in range(config.table_slots):
@@ -122,6 +126,16 @@ def random_memories(config: NpuConfig, rng) -> Memories:
     return memories
 
 
+def _columns(config: NpuConfig, draw):
+    """Columns that are valid as exponents and as mantissas: rows begin anywhere."""
+    wgt, bits, size = config.wgt, config.sdram.width // config.column_mantissas, config.wgt_mant
+    shape = LOADED_COLUMNS, config.column_mantissas
+    codes = random_codes(draw, shape, wgt.q_max) & (1 << size) - 1
+    exps = codes[:, 0] & (1 << config.wgt_exp_width) - 1
+    codes[:, 0] = np.where(exps > wgt.exp_max - wgt.exp_min, 1, codes[:, 0])
+    return (codes << bits * np.arange(config.column_mantissas)).sum(axis=1)
+
+
 # Programs --------------------------------------------------------------------------------------
 
 
@@ -133,6 +147,8 @@ class _Generator:
         self.builder = ProgramBuilder()
         left_out = INTEGER_STATE_OPS if config.code_scaling else (Op.SET_SCALE, *INTEGER_STATE_OPS)
         self.state = {op: dict(values) for op, values in INITIAL.items() if op not in left_out}
+        #: Programs have copies or ``m_wr``, not both: they must not write the same tiles.
+        self.copies = bool(config.dram) and (not config.writable_matrix or rng.random() < 0.7)
         self.latest = None  # first word and count of those that the latest ``m_wr`` writes
         self.registers = {0: (0, 0)}  # least and greatest value where it is used
 
@@ -155,6 +171,8 @@ class _Generator:
                 inside = min(size, rng.randint(1, 3))
                 self._loop(inside, level)
                 size -= inside
+            elif self.copies and roll > 0.85:
+                self._copy()
             elif roll < 0.17:
                 self.builder.emit(rng.choice([Op.NOP, Op.FENCE]))
             elif roll < 0.25 and level == 0:
@@ -182,6 +200,19 @@ class _Generator:
         self.registers = outside
         if level == 0:
             self.registers[number] = (start + step * count,) * 2
+
+    def _copy(self) -> None:
+        """A copy within the columns that are loaded."""
+        rng, config = self.rng, self.config
+        tiles = config.matrix_depth // config.steps
+        tile = rng.randrange(tiles)
+        rows = rng.choice([1, 2, config.rows, rng.randint(1, (tiles - tile) * config.rows)])
+        rows = min(rows, (tiles - tile) * config.rows, LOADED_COLUMNS // 4 // config.row_columns)
+        number = rng.choice(list(self.registers))
+        low, high = self.registers[number]
+        last = (LOADED_COLUMNS - rows * config.row_columns) // COPY_UNIT
+        unit = rng.randint(max(0, -low), last - max(0, high))
+        self.builder.copy(number, unit, tile * config.steps, rows)
 
     # State -------------------------------------------------------------------------------------
 
@@ -269,7 +300,7 @@ class _Generator:
         if probe.sliding:
             self._sliding_targets(probe, source, targets)
             return
-        if self.config.writable_matrix and Mem.NARROW in targets and rng.random() < 0.6:
+        if self.config.writable_matrix and not self.copies and Mem.NARROW in targets and rng.random() < 0.6:
             fields = self._rows(probe, matrix)
             if fields is not None:
                 targets = [None if target is Mem.NARROW else target for target in targets]

@@ -67,6 +67,14 @@ WRITABLE_ENGINES = TINY.replace(
 #: The same with windows.
 WRITABLE_WINDOWS = NINE_TAPS.replace(name="tiny-writable-windows", writable_matrix=True, mfu_lanes=4, narrow_depth=128)
 
+#: With an external memory that is refreshed often.
+COPYING = TINY.replace(name="tiny-copying", dram="sdram-32mb", dram_refresh=120, matrix_depth=512, program_depth=256)
+
+#: The same with a matrix memory that programs write, several tile engines, and a column for each mantissa.
+COPYING_ENGINES = WRITABLE_ENGINES.replace(
+    name="tiny-copying-engines", dram="sdram-32mb", dram_refresh=77, act_mant=9, wgt_mant=9
+)
+
 #: With a register that sums of some terms leave, in several tile engines.
 SHORT_REGISTER = TINY.replace(name="tiny-short", lanes=4, engines=2, acc_width=24, acc_register=24)
 
@@ -78,5 +86,5 @@ BY_MANTISSA = {
 #: What tests compile that are not marked ``deep``.
 NAMED = (
     TINY, UP5K, ECP5_85F_256, FED, FED_AHEAD, FOUR_ENGINES, EIGHT, SLIDING, NINE_TAPS, SCALING_NARROW, SHORT_REGISTER,
-    WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS, TRAIN_SMALL, TRAIN_WHOLE,
+    WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS, TRAIN_SMALL, TRAIN_WHOLE, COPYING, COPYING_ENGINES,
 )  # fmt: skip

@@ -12,6 +12,8 @@ from concord.spec.memmap import RegionId, core_span
 from concord.spec.operations import Op
 from concord_rtl.core.flags import FlagMemory
 from concord_rtl.core.implementation import Contents, implementation_of
+from concord_rtl.dram.external_memory import ExternalMemory
+from concord_rtl.dram.pins import PHASES, SdramPort
 from concord_rtl.host.bus import HostBus
 from concord_rtl.host.bus_register import BusRegister
 from concord_rtl.host.host_answer import HostAnswer
@@ -29,6 +31,8 @@ class NpuCore(Component):
     config : NpuConfig
     contents : Contents
         Initial contents of the memories.
+    phases : int
+        Steps of the clock of the external memory, if there is one, that are a period or more.
     """
 
     bus = Input(lambda self: HostBus(self.config), "Accesses of the host, checked by the message processor.")
@@ -37,10 +41,16 @@ class NpuCore(Component):
     done = Output(1, "The last run came to its end.")
     trapped = Output(1, "The last run ended with a trap.")
     link_errors = Input(32, "Shown in the register LINK_ERRORS.")
+    sdram = Output(
+        lambda self: SdramPort(self.config.sdram),
+        "The external memory. Only with one.",
+        when=lambda self: self.config.has(Op.COPY),
+    )
 
-    def __init__(self, config: NpuConfig, contents: Contents | None = None):
+    def __init__(self, config: NpuConfig, contents: Contents | None = None, *, phases: int = PHASES):
         self.config = config
         self.contents = contents or Contents()
+        self.phases = phases
         super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
@@ -59,7 +69,10 @@ class NpuCore(Component):
         self._other_memories(m, host, registers, flags, units)
         if not implementation.held:
             m.d.comb += host.write_free[RegionId.MATRIX].eq(units.matrix.host.ready)
-        self._answer(m, host, implementation.held, _answers(registers, flags, units))
+        answers = _answers(registers, flags, units)
+        if config.has(Op.COPY):
+            answers[RegionId.DRAM] = self._dram(m, host, registers, units)
+        self._answer(m, host, implementation.held, answers)
         return m
 
     def _bus(self, m, host, held):
@@ -117,7 +130,7 @@ class NpuCore(Component):
         if self.config.has(Op.I_RUN):
             self._integers(m, host, units)
         for region in range(core_span(self.config)):
-            if region not in (RegionId.NARROW, RegionId.WIDE):
+            if region not in (RegionId.NARROW, RegionId.WIDE, RegionId.DRAM):
                 m.d.comb += [host.read_free[region].eq(1), host.write_free[region].eq(1)]
         rows = self.config.rows
         row_bits = (rows - 1).bit_length()
@@ -162,6 +175,23 @@ class NpuCore(Component):
             registers.write_factor.eq(host.write[RegionId.FACTORS]),
             registers.write_count.eq(host.write[RegionId.UPDATES]),
         ]
+
+    def _dram(self, m, host, registers, units) -> Value:
+        """The external memory; returns the word that the host has read."""
+        m.submodules.dram = dram = ExternalMemory(self.config, self.phases)
+        wiring.connect(m, units.sequencer.copies, dram.copies)
+        wiring.connect(m, dram.write, units.matrix.copied)
+        wiring.connect(m, dram.status, registers.dram)
+        wiring.connect(m, dram.sdram, wiring.flipped(self.sdram))
+        m.d.comb += [
+            dram.chosen.eq(host.chosen[RegionId.DRAM]),
+            dram.we.eq(host.bus.req.p.write),
+            dram.addr.eq(host.addr),
+            dram.w_data.eq(host.data),
+            host.read_free[RegionId.DRAM].eq(dram.done),
+            host.write_free[RegionId.DRAM].eq(dram.done),
+        ]
+        return dram.r_data
 
     def _answer(self, m, host, held, answers):
         """The word of the region that the host reads."""

@@ -9,8 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 
 from concord.spec.config import NpuConfig
+from concord.spec.operations import Op
 from concord_rtl.core.core import NpuCore
 from concord_rtl.core.implementation import Contents, implementation_of
+from concord_rtl.dram.pins import PHASES, SdramPort
 from concord_rtl.feeder.feeder import Feeder
 from concord_rtl.link.message_processor import MessageProcessor
 from concord_rtl.parts.component import Component, Input, Output
@@ -31,6 +33,8 @@ class NpuTop(Component):
     config : NpuConfig
     contents : Contents
         Initial contents of the memories.
+    phases : int
+        Steps of the clock of the external memory, if there is one, that are a period or more.
     """
 
     rx = Input(stream_of(8), "Bytes from the host, framed as in :mod:`concord.spec.link`.")
@@ -38,17 +42,25 @@ class NpuTop(Component):
     busy = Output(1, "A program runs, for a light.")
     done = Output(1, "The last run came to its end, for a light.")
     trapped = Output(1, "The last run ended with a trap, for a light.")
+    sdram = Output(
+        lambda self: SdramPort(self.config.sdram),
+        "The external memory. Only with one.",
+        when=lambda self: self.config.has(Op.COPY),
+    )
 
-    def __init__(self, config: NpuConfig, contents: Contents | None = None):
+    def __init__(self, config: NpuConfig, contents: Contents | None = None, *, phases: int = PHASES):
         self.config = config
         self.contents = contents
+        self.phases = phases
         super().__init__()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         buffered = not implementation_of(self.config).held
         m.submodules.messages = messages = MessageProcessor(self.config, buffered=buffered)
-        m.submodules.core = core = NpuCore(self.config, self.contents)
+        m.submodules.core = core = NpuCore(self.config, self.contents, phases=self.phases)
+        if self.config.has(Op.COPY):
+            wiring.connect(m, core.sdram, wiring.flipped(self.sdram))
         if not self.config.request_buffer:
             wiring.connect(m, wiring.flipped(self.rx), messages.rx)
         else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from amaranth import *
 
-from concord.spec.dram import SdramPart, SdramTiming
+from concord.spec.dram import OPENED_AHEAD, SdramPart, SdramTiming
 from concord_rtl.dram.bank import Bank
 from concord_rtl.dram.native_port import NativePort
 from concord_rtl.dram.page_view import PageView, state_layout
@@ -38,8 +38,6 @@ class SdramController(SdramUnit):
 
     #: Cycles from ACTIVATE to the next one of any bank, at the least.
     ROWS_APART = 3
-    #: Last columns of a row during which the next row is opened.
-    AHEAD = 16
 
     def __init__(self, part: SdramPart, timing: SdramTiming):
         if timing.rrd > self.ROWS_APART:
@@ -71,7 +69,7 @@ class SdramController(SdramUnit):
         changed, known_upcoming, turning = Signal(), Signal(), Signal(timing.cas + 1)
         m.d.sync += [changed.eq(turned | opens), known_upcoming.eq(~(turned | opens | changed))]
         m.d.sync += turning.eq(Cat(read, turning))
-        ends = column >= (1 << part.column_bits) - self.AHEAD
+        ends = column >= (1 << part.column_bits) - OPENED_AHEAD
         may = ~we | (port.wdata.valid & ~turning.any())
         with m.If(~upkeep.idle):
             m.d.comb += [command.eq(upkeep.command), addr.eq(upkeep.addr)]

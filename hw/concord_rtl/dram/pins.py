@@ -6,6 +6,7 @@ from enum import IntEnum
 
 from concord.spec.dram import SdramPart
 from concord_rtl.parts.component import Input, Interface, Output
+from concord_rtl.parts.shapes import stream_of
 
 
 class Command(IntEnum):
@@ -20,6 +21,8 @@ class Command(IntEnum):
     NONE = 0b111
 
 
+#: Steps of the memory clock that are a period, where nothing else is known.
+PHASES = 16
 #: Address bit that a precharge of all banks has set.
 ALL_BANKS = 10
 
@@ -39,6 +42,22 @@ class SdramPins(Interface):
     oe = Output(1, "Data are driven.")
     mask = Output(lambda self: self.part.width // 8, "Bytes that are not written.")
     dq_i = Input(lambda self: self.part.width, "Data as the registers of the pads have taken them.")
+
+    def __init__(self, part: SdramPart) -> None:
+        self.part = part
+        super().__init__()
+
+
+class SdramPort(Interface):
+    """An SDRAM and its clock, seen from the controller.
+
+    Parameters
+    ----------
+    part : SdramPart
+    """
+
+    pins = Output(lambda self: SdramPins(self.part), "Pins.")
+    step = Output(stream_of(1), "The clock of the memory is to be one phase later, for 1 earlier; moved when it is.")
 
     def __init__(self, part: SdramPart) -> None:
         self.part = part

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "banks.h"
+#include "sdram.h"
 #include "verilated_design.h"
 
 // Verilator writes a double underscore as ___05F.
@@ -30,7 +31,13 @@ struct Bank {
 
 struct Simulation : VerilatedDesign {
 #define BANK(name, width, depth) {sizeof design->rootp->name[0], reinterpret_cast<uint8_t *>(&design->rootp->name[0])},
+#ifdef SDRAM_PHASES
+    SdramModel sdram;
+    const std::vector<Bank> banks{
+        BANKS(BANK){sizeof sdram.columns[0], reinterpret_cast<uint8_t *>(sdram.columns.data())}};
+#else
     const std::vector<Bank> banks{BANKS(BANK)};
+#endif
 #undef BANK
     std::deque<uint8_t> to_design, from_design;
     std::deque<uint64_t> seen;  // when the host sees each of the bytes that it does not see yet
@@ -66,7 +73,16 @@ struct Simulation : VerilatedDesign {
         design->PORT(rx, valid) = held;
         design->PORT(rx, payload) = held ? byte : 0;
         design->PORT(tx, ready) = cycles >= next_tx;
+#ifdef SDRAM_PHASES
+        design->PORT(sdram, step___05Fready) = 1;
+#endif
         design->eval();
+#ifdef SDRAM_PHASES
+        const uint16_t taken = sdram.cycle(design->PORT(sdram, pins___05Fcommand), design->PORT(sdram, pins___05Fbank),
+                                           design->PORT(sdram, pins___05Faddr), design->PORT(sdram, pins___05Fdq_o),
+                                           design->PORT(sdram, pins___05Foe), design->PORT(sdram, pins___05Fmask));
+        if (design->PORT(sdram, step___05Fvalid)) sdram.phase += design->PORT(sdram, step___05Fpayload) ? -1 : 1;
+#endif
         tick();
         if (design->PORT(rx, valid) && design->PORT(rx, ready) && !design->rst) held = false;
         if (design->PORT(tx, valid) && design->PORT(tx, ready) && !design->rst) {
@@ -77,6 +93,9 @@ struct Simulation : VerilatedDesign {
         }
         design->clk = 1;
         design->eval();
+#ifdef SDRAM_PHASES
+        design->PORT(sdram, pins___05Fdq_i) = taken;
+#endif
         tick();
         ++cycles;
     }
@@ -144,7 +163,11 @@ size_t concord_pull(void *handle, uint8_t *bytes, size_t room) {
 // Memories of the design in the order of their numbers, one a line: its name, bits of a word, and words.
 const char *concord_banks(void *) {
 #define BANK(name, width, depth) #name " " #width " " #depth "\n"
+#ifdef SDRAM_PHASES
+    return "" BANKS(BANK) SDRAM_BANK;
+#else
     return "" BANKS(BANK);
+#endif
 #undef BANK
 }
 
@@ -159,6 +182,16 @@ void concord_peek(void *handle, size_t number, size_t first, size_t count, uint8
 void concord_poke(void *handle, size_t number, size_t first, size_t count, const uint8_t *bytes) {
     const Bank &bank = static_cast<Simulation *>(handle)->banks[number];
     std::memcpy(bank.words + first * bank.nbytes, bytes, count * bank.nbytes);
+}
+
+// Violations of the times of the external memory so far.
+uint64_t concord_sdram_faults(void *handle) {
+#ifdef SDRAM_PHASES
+    return static_cast<Simulation *>(handle)->sdram.faults;
+#else
+    (void)handle;
+    return 0;
+#endif
 }
 
 uint64_t concord_cycles(void *handle) { return static_cast<Simulation *>(handle)->cycles; }

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata, util
+from math import ceil
 from pathlib import Path
 from threading import Timer
 
@@ -34,6 +35,7 @@ from concord.spec.name_choice import NameChoice
 from concord.spec.presets import PRESETS, REMOVED, preset
 from concord.utils.cache import CacheEntry, CacheError, digest
 from concord.utils.simulations import LIBRARY, SimulationNote, simulation_entry
+from concord_rtl.dram.pins import PHASES
 from concord_rtl.flow import banks
 
 WRAPPER = Path(__file__).with_suffix(".cpp")
@@ -45,6 +47,8 @@ WRAPPERS = {
 }
 #: Common header of the C functions.
 SHARED = Path(__file__).with_name("verilated_design.h")
+#: Model of an external memory at the pins of a design.
+SDRAM_MODEL = Path(__file__).with_name("sdram_model.h")
 #: Fast code, in files small enough to be shared out among processors.
 VERILATOR_FLAGS = (
     *"--cc -O3 --x-assign fast --x-initial fast --no-timing --no-assert".split(),
@@ -151,9 +155,39 @@ def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
     return [str(folder / f"{name}.o") for name in names]
 
 
-def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path = WRAPPER, level: str = LEVEL) -> Path:
-    """Return the library of a design given as Verilog; its C functions are in ``wrapper``, optimized to ``level``."""
-    compiler, root = find_compiler(), _verilator_root()
+def _sdram_header(config: NpuConfig | None) -> str:
+    """C++ of the external memory at the pins of a design; empty if there is none."""
+    if config is None or not config.dram:
+        return ""
+    part, timing = config.sdram, config.sdram.timing(config.sdram.cas_hz, config.sdram.cas_hz)
+    period = 1e9 / part.cas_hz
+    values = {
+        "PHASES": PHASES,
+        **{f"{name}_BITS": getattr(part, f"{name.lower()}_bits") for name in ("BANK", "ROW", "COLUMN")},
+        **{name: getattr(timing, name.lower()) for name in ("CAS", "RCD", "RP", "RRD", "RFC", "WR", "MRD", "POWER_UP")},
+        "RAS": ceil(part.ras / period),
+        "RC": ceil(part.rc / period),
+        "REFRESH": int(part.refresh / period),
+    }
+    lines = [f"#define SDRAM_{name} {value}" for name, value in values.items()]
+    bank = f'#define SDRAM_BANK "sdram {part.width} {part.columns}\\n"'
+    return "\n".join([*lines, bank, f"#include {json.dumps(SDRAM_MODEL.as_posix())}"]) + "\n"
+
+
+def compile_verilog(
+    text: str,
+    top: str,
+    *,
+    trace: bool = False,
+    wrapper: Path = WRAPPER,
+    level: str = LEVEL,
+    config: NpuConfig | None = None,
+) -> Path:
+    """Return the library of a design given as Verilog; its C functions are in ``wrapper``, optimized to ``level``.
+
+    ``config``: what says which external memory it has at its pins; none without.
+    """
+    compiler, root, sdram = find_compiler(), _verilator_root(), _sdram_header(config)
     flags = [*VERILATOR_FLAGS, *(["--trace"] if trace else [])]
 
     def compile_into(folder: Path) -> None:
@@ -163,6 +197,7 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
             names = ["--top-module", top, "--prefix", "Vdesign", "--Mdir", ".", "design.v"]
             _call([program, *flags, *WARNING_FLAGS, *names], folder, os.environ | {"VERILATOR_ROOT": str(root)})
             (folder / "banks.h").write_text(banks.banks_header(folder))
+            (folder / "sdram.h").write_text(sdram)
             files = [*sorted(folder.glob("Vdesign*.cpp")), wrapper]
             pieces = _pieces(files, folder)
             objects = _objects(pieces, folder, root / "include", compiler, trace, level)
@@ -172,8 +207,8 @@ def compile_verilog(text: str, top: str, *, trace: bool = False, wrapper: Path =
                 if path.name not in (LIBRARY, "design.v"):
                     path.unlink()
 
-    written = wrapper, SHARED, Path(__file__), Path(banks.__file__)
-    key = digest(text, *written, metadata.version("verilator"), compiler, flags, level)[:24]
+    written = wrapper, SHARED, SDRAM_MODEL, Path(__file__), Path(banks.__file__)
+    key = digest(text, sdram, *written, metadata.version("verilator"), compiler, flags, level)[:24]
     return simulation_entry(key).made(compile_into) / LIBRARY
 
 
@@ -194,13 +229,15 @@ def build(top: wiring.Component, name: str, *, trace: bool = False, wrapper: Pat
     os.environ.setdefault("AMARANTH_USE_YOSYS", "builtin")
     with announced(f"Generating the Verilog of {name}"):
         text = verilog.convert(top, name=name, emit_src=False)
-    return compile_verilog(text, name, trace=trace, wrapper=wrapper)
+    return compile_verilog(text, name, trace=trace, wrapper=wrapper, config=getattr(top, "config", None))
 
 
 def _simulated(config: NpuConfig, link: LinkKind) -> wiring.Component:
     """The NPU with what it has at its pins for a link."""
     from concord_rtl.core.top import NpuTop
 
+    if config.dram and link is not LinkKind.UART:
+        raise ValueError(f"link must be that of a serial port where there is an external memory, not {link.value!r}")
     if link is LinkKind.UART:
         return NpuTop(config)
     if link is LinkKind.SPI:

@@ -8,6 +8,8 @@ from amaranth import *
 
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.memmap import MAGIC, REGISTERS, Reg
+from concord.spec.operations import Op
+from concord_rtl.dram.status import DramStatus
 from concord_rtl.host.counter_bank import TURN, CounterBank
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import shape_of
@@ -44,6 +46,9 @@ class Registers(Component):
     flags = Input(32, "Flags that the register shows.")
     link_errors = Input(32, "Damaged frames, shown in a register.")
     status = Output(32, "The register STATUS.")
+    dram = Input(
+        DramStatus(), "State of the external memory. Only with one.", when=lambda self: self.config.has(Op.COPY)
+    )
     events = Input(EventPort(), "Events that are counted while a program runs.")
 
     def __init__(self, config: NpuConfig, *, banked: bool = False):
@@ -81,6 +86,8 @@ class Registers(Component):
             status.done.eq(self.run.done),
             status.trapped.eq(self.run.trapped),
         ]
+        if self.config.has(Op.COPY):
+            m.d.comb += [status[f"dram_{name}"].eq(getattr(self.dram, name)) for name in self.dram.signature.members]
         m.d.sync += self.status.eq(status)
         values[Reg.STATUS] = self.status
         trap: Any = Signal(shape_of(REGISTERS[Reg.TRAP].layout))

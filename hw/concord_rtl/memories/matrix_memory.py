@@ -17,6 +17,7 @@ from concord.spec.operations import Op
 from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.cells.spram import Spram
+from concord_rtl.dram.row_write import RowWrite
 from concord_rtl.families import primitives_of
 from concord_rtl.memories.lane_memory import LaneMemory
 from concord_rtl.memories.row_access import RowAccess, RowPort
@@ -43,8 +44,10 @@ class MatrixMemory(Component):
     Integer chains, where there are any, write rows and lanes of words while nothing is read; a read that comes three
     cycles later gives what they have written. Lanes are in memories of their own then.
 
-    On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go, unless the pipe
-    writes; they cannot be initialised.
+    Copies from the external memory, where there is one, write rows while nothing is read, as integer chains do.
+
+    On a device with single-port memories (SPRAM) the mantissas are put into them as far as they go, unless the pipe or
+    copies write; they cannot be initialised.
 
     Parameters
     ----------
@@ -75,6 +78,12 @@ class MatrixMemory(Component):
         lambda self: TilePort(self.config),
         "Rows and lanes from integer chains, none while the host has the memory. Only with integer chains.",
         when=lambda self: self.config.has(Op.I_RUN),
+    )
+
+    copied = Input(
+        lambda self: RowWrite(self.config),
+        "Rows from the external memory, none while the host has the memory. Only with one.",
+        when=lambda self: self.config.has(Op.COPY),
     )
 
     #: Cycles from the last mantissas of a row of the pipe to the address of a read that gives the new row.
@@ -118,7 +127,7 @@ class MatrixMemory(Component):
         return levels
 
     def elaborate(self, platform: Any) -> Module:
-        written = self.config.has(Op.M_WR) or self.has_lanes
+        written = self.config.has(Op.M_WR) or self.config.has(Op.COPY) or self.has_lanes
         single = self.config.matrix_depth <= Spram.DEPTH and not written
         spare = primitives_of(platform).single_port_rams if single else 0
         if spare and self.init:
@@ -146,7 +155,7 @@ class MatrixMemory(Component):
         """
         host = self.host
         addr = Mux(host.sel, host.addr, self.read.addr)
-        writers = [*self._from_tiles(), *self._from_beats()]
+        writers = [*self._from_tiles(), *self._from_beats(), *self._from_copies()]
         if not writers:
             return addr, host.row, host.sel & host.en, host.w_data
         write, place, row, word = writers[0]
@@ -158,6 +167,11 @@ class MatrixMemory(Component):
             for both in ((host.addr, place), (host.row, row), (host.en, write), (host.w_data, word))
         )
         return Cat(addr, place), row, write, word
+
+    def _from_copies(self) -> Iterator[_Writer]:
+        """Rows from the external memory, if there is one."""
+        if self.config.has(Op.COPY):
+            yield self.copied.en, self.copied.addr, self.copied.row, self.copied.data
 
     def _from_tiles(self) -> Iterator[_Writer]:
         """Rows from integer chains, if there are any."""

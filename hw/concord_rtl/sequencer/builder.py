@@ -50,8 +50,8 @@ class ChainBuilder(NpuUnit):
     chains = Output(lambda self: stream_of(chain_layout(self.config)), "Finished descriptors.")
     offset = Output(
         isa.MATRIX_ADDR_BITS,
-        "The address register that ``word`` names. Only with integer chains.",
-        when=lambda self: self.config.has(Op.I_RUN),
+        "The address register that ``word`` names. Only with integer chains or copies.",
+        when=lambda self: self.config.has(Op.I_RUN) or self.config.has(Op.COPY),
     )
 
     def elaborate(self, platform: Any) -> Module:
@@ -63,7 +63,7 @@ class ChainBuilder(NpuUnit):
             m.d.sync += self.chains.valid.eq(0)
         self._order(m, opcode, chain)
         register = self._address_registers(m, opcode)
-        if self.config.has(Op.I_RUN):
+        if self.config.has(Op.I_RUN) or self.config.has(Op.COPY):
             m.d.comb += self.offset.eq(register)
         with m.If(self.execute):
             for op in self._state_ops:

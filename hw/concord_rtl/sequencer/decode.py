@@ -20,7 +20,7 @@ from concord_rtl.parts.stages import register
 #: Groups of operations that get a bit of their own, so that nothing after the decoder has to compare an opcode first.
 GROUPS = {
     "halt": (Op.HALT,),
-    "waits": (Op.HALT, Op.FENCE, *INTEGER_OPS),
+    "waits": (Op.HALT, Op.FENCE, Op.COPY, *INTEGER_OPS),
     "loop": (Op.LOOP,),
     "end": (Op.END_LOOP,),
     "read": (Op.V_RD,),
@@ -33,7 +33,8 @@ INTEGER_GROUPS = {"integer": INTEGER_OPS}
 
 def groups_of(config: NpuConfig) -> dict[str, tuple[Op, ...]]:
     """Groups that words of a configuration are told apart by."""
-    return {**GROUPS, **(INTEGER_GROUPS if config.has(Op.I_RUN) else {})}
+    integers = INTEGER_GROUPS if config.has(Op.I_RUN) else {}
+    return {**GROUPS, **integers, **({"copy": (Op.COPY,)} if config.has(Op.COPY) else {})}
 
 
 def decoded_layout(config: NpuConfig) -> data.StructLayout:
@@ -145,7 +146,7 @@ class Decoder(Component):
         least, most = self._limits(form)
         bad = [self._less(fields[name], low) for name, low in least.items()]
         bad += [self._more(fields[name], high) for name, high in most.items() if high < form.fields[name].high]
-        if form.op == Op.M_WR:
+        if form.op in (Op.M_WR, Op.COPY):
             bad.append(fields["matrix"][: clog2(self.config.steps)].any())
         if form.op == Op.MV_MUL and not self.config.window_taps:
             return self.word[fields.shape()["sliding"].offset :].any(), Cat(bad).any()

@@ -3,6 +3,7 @@
 from amaranth import *
 
 from concord.spec.isa import WORD_BITS, Op, Trap
+from concord_rtl.dram.copy_port import CopyPort
 from concord_rtl.parts.component import Input, NpuUnit, Output
 from concord_rtl.parts.shapes import stream_of, view
 from concord_rtl.parts.stages import register
@@ -32,6 +33,9 @@ class SequencerPorts(NpuUnit):
         lambda self: IntegerPort(self.config),
         "Words for the integer engine. Only with integer chains.",
         when=lambda self: self.config.has(Op.I_RUN),
+    )
+    copies = Output(
+        CopyPort(), "Copies from the external memory. Only with one.", when=lambda self: self.config.has(Op.COPY)
     )
 
 

@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 from concord.spec import timing
 from concord.spec.isa import Trap
 from concord.spec.operations import Op
+from concord_rtl.parts.shapes import view
 from concord_rtl.sequencer.builder import ChainBuilder
 from concord_rtl.sequencer.fetch import Fetch
 from concord_rtl.sequencer.interface import SequencerPorts, connect_units
@@ -45,6 +46,9 @@ class Sequencer(SequencerPorts):
         if integers is not None:
             ready = ready & ~integers.busy
             m.d.comb += integers.execute.eq(step & word.integer & (trap == Trap.NONE))
+        if self.config.has(Op.COPY):
+            ready = ready & ~self.copies.busy
+            self._copies(m, word, builder, step & (trap == Trap.NONE))
         m.d.comb += [
             step.eq(ready),
             finish.eq(Mux(stopped, self.drained & ~builder.chains.valid, step & word.halt & (trap == Trap.NONE))),
@@ -55,7 +59,7 @@ class Sequencer(SequencerPorts):
             fetch.o.ready.eq(step),
         ]
         m.d.sync += [fetch.jump.eq(jump), fetch.target.eq(Mux(self.run.start, self.run.pc, loops.target))]
-        self._state(m, step, running, stopped, finish, trap, word.pc)
+        self._state(m, step, running, stopped, finish, trap, word)
         return m
 
     def _integers(self, m, word, builder):
@@ -69,16 +73,31 @@ class Sequencer(SequencerPorts):
         ]
         return port
 
-    def _state(self, m, step, running, stopped, finish, trap, pc):
+    def _copies(self, m, word, builder, executed):
+        """Copies from the external memory."""
+        fields, copies = view(Op.COPY, word.word), self.copies
+        m.d.comb += [
+            copies.go.eq(executed & word.copy & copies.works),
+            copies.dram.eq(fields["dram"] + builder.offset),
+            copies.matrix.eq(fields["matrix"]),
+            copies.rows.eq(fields["rows"]),
+        ]
+
+    def _state(self, m, step, running, stopped, finish, trap, word):
         """A run that traps ends when all that was dispatched has drained."""
-        cause, cause_pc = Signal.like(trap, name="last_cause"), Signal.like(pc, name="last_pc")  # of the last word
+        cause, cause_pc = Signal.like(trap, name="last_cause"), Signal.like(word.pc, name="last_pc")  # of the last word
         with m.If(step):
-            m.d.sync += [cause.eq(trap), cause_pc.eq(pc)]
+            m.d.sync += [cause.eq(trap), cause_pc.eq(word.pc)]
         stops: Value = step & (trap != Trap.NONE)
         if self.config.has(Op.I_RUN):
             with m.If(self.integers.trap):
                 m.d.sync += cause.eq(Trap.INTEGER_RANGE)
             stops = stops | self.integers.trap
+        if self.config.has(Op.COPY):
+            missing = step & word.copy & ~self.copies.works & (trap == Trap.NONE)
+            with m.If(missing):
+                m.d.sync += cause.eq(Trap.NO_DRAM)
+            stops = stops | missing
         with m.If(stopped | self.run.trapped):
             m.d.comb += [self.run.trap.eq(cause), self.run.trap_pc.eq(cause_pc)]
         with m.If(self.run.start):

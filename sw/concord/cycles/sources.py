@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from concord.cycles.dram import copy_cycles
 from concord.cycles.gate import Gate
 from concord.cycles.integers import integer_cycles
 from concord.cycles.places import Places, entry
 from concord.cycles.times import Request, Times, Token
 from concord.cycles.windows import Windows
 from concord.program.chains import VECTOR_MASK, Chain
-from concord.program.integers import IntegerChain
+from concord.program.integers import IntegerChain, TensorStep
+from concord.program.matrix_copies import MatrixCopy
 from concord.program.trace import Trace
 from concord.spec import timing
 from concord.spec.isa import Mem, Op
@@ -93,10 +95,13 @@ class Sources:
             if event.waits:
                 yield from self._drain()
                 now = max(now, self.times.retired + 2)
-            if event.integer is not None:
-                updates = isinstance(event.integer, IntegerChain) and event.integer.steps.update
-                grown = bool(updates) and next(self._grown, False)
-                now += integer_cycles(event.integer, self.times.config, grown) - 1
+            match event.item:
+                case MatrixCopy():
+                    now += copy_cycles(event.item, self.times.config) - 1
+                case IntegerChain() | TensorStep():
+                    updates = isinstance(event.item, IntegerChain) and event.item.steps.update
+                    grown = bool(updates) and next(self._grown, False)
+                    now += integer_cycles(event.item, self.times.config, grown) - 1
             if event.chain:
                 now = max(now + 1, self._issued)
                 yield from self._chain(next(chains), now)

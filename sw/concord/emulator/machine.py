@@ -173,6 +173,7 @@ class Emulator:
         self.memories.flags |= self._execute(plan, lanes, 1, steps)
         for mem in COPIED:
             lanes.store(self.memories, mem, _sorted(touched.written[mem]))
+        self._copy(plan.trace)
         if not tiles.written <= self._written:
             self._written |= tiles.written
             self._tiles_of.clear()
@@ -185,6 +186,17 @@ class Emulator:
     def dependent(self, phases: Sequence[BatchPhase]) -> bool:
         """True if such a run may read words that an earlier one left in the memories."""
         return any(self._touched(phases).overwritten.values())
+
+    def _copy(self, run: Trace) -> None:
+        """Leave in the matrix memory what the copies of a run leave there."""
+        memories, before = self.memories, None
+        if run.copies:
+            before = memories.matrix_mant.copy(), memories.matrix_exp.copy()
+        for copy in run.copies:
+            copy.write(memories, memories.matrix_mant, memories.matrix_exp)
+        after = memories.matrix_mant, memories.matrix_exp
+        if before is not None and any((a != b).any() for a, b in zip(before, after, strict=True)):
+            self._forget_weights()
 
     # Batches -----------------------------------------------------------------------------------
 
@@ -331,7 +343,10 @@ class Emulator:
         key = tuple(pcs)
         if key not in self._tiles_of:
             chains = [chain for pc in pcs for chain in self._trace(pc).chains]
-            self._tiles_of[key] = Tiles(self.config, chains, self._written)
+            self._tiles_of[key] = tiles = Tiles(self.config, chains, self._written)
+            copied = {tile for pc in pcs for copy in self._trace(pc).copies for tile in copy.tiles(self.config)}
+            if both := sorted(tiles.written & copied):
+                raise ValueError(f"tiles that m_wr writes must not be written by copies, as tile {both[0]} is")
         return self._tiles_of[key]
 
     def _plan(self, size: int, pc: int, fast: bool, tiles: Tiles) -> _Plan:

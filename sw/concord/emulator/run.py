@@ -103,7 +103,7 @@ def ended_by(trace: Trace, number: int) -> Trace:
     """Trace up to its item of this number, an integer chain or a tensor step that traps."""
     item = trace.items[number]
     assert not isinstance(item, Chain)
-    executing = [k for k, event in enumerate(trace.events) if event.chain or event.integer is not None]
+    executing = [k for k, event in enumerate(trace.events) if event.chain or event.item is not None]
     items = trace.items[: number + 1]
     chains = tuple(each for each in items if isinstance(each, Chain))
     return replace(

@@ -203,7 +203,8 @@ class EmulatedDevice(Device):
     def _register(self, reg: Reg) -> int:
         run, fingerprint = self._last, self.config.fingerprint
         trapped = run.trap is not Trap.NONE
-        status = {"busy": 0, "done": self._started and not trapped, "trapped": trapped, "reserved": 0}
+        status = dict.fromkeys((field.name for field in REGISTERS[Reg.STATUS].layout.fields), 0)
+        status |= {"done": self._started and not trapped, "trapped": trapped, "dram_works": bool(self.config.dram)}
         values = {
             Reg.MAGIC: MAGIC,
             Reg.VERSION: SPEC_VERSION,

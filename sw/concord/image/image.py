@@ -25,7 +25,7 @@ from concord.spec.stored import compile_again
 from concord.utils.arrays import Array, Bytes
 
 #: Regions that segments may fill; the program is separate.
-LOADABLE = (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE, RegionId.SLOTS)
+LOADABLE = (RegionId.MATRIX, RegionId.NARROW, RegionId.WIDE, RegionId.TABLE, RegionId.SLOTS, RegionId.DRAM)
 
 
 @dataclass(frozen=True)

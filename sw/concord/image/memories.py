@@ -44,6 +44,8 @@ class Memories:
         Factor registers.
     updates : int64 ``[3]``
         Counters of updates, in the order of :data:`concord.spec.integers.UPDATE_COUNTERS`, modulo ``2**32``.
+    dram : uint16 ``[columns]``
+        Columns of the external memory, if there is one.
     """
 
     tensor_top: Ints
@@ -51,6 +53,7 @@ class Memories:
     factor_mant: Ints
     factor_exp: Ints
     updates: Ints
+    dram: Bits
 
     def __init__(self, config: NpuConfig):
         self.config = config
@@ -70,6 +73,8 @@ class Memories:
             self.tensor_top, self.tensor_exp = (np.zeros(TENSORS, dtype=np.int64) for _ in range(2))
             self.factor_mant, self.factor_exp = (np.zeros(FACTORS, dtype=np.int64) for _ in range(2))
             self.updates = np.zeros(len(UPDATE_COUNTERS), dtype=np.int64)
+        if config.has(Op.COPY):
+            self.dram = np.zeros(config.sdram.columns, dtype=np.uint16)
         self._regions = regions(config)
 
     @classmethod
@@ -171,6 +176,8 @@ class Memories:
                 return self.factor_mant, self.factor_exp
             case RegionId.UPDATES:
                 return (self.updates,)
+            case RegionId.DRAM:
+                return (self.dram,)
         raise ValueError(f"region must be a memory, not {region.name}")
 
 

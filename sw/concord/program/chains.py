@@ -6,7 +6,7 @@ Vectors of a chain are numbered in the order of execution: axes ``[outer, inner,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from concord.spec.isa import MATRIX_ADDR_BITS, MATRIX_ROW_BITS, VECTOR_ADDR_BITS
 from concord.spec.operations import OPERANDS
 from concord.spec.windows import tap_lanes
 from concord.utils.arrays import Bools, Ids
+
+if TYPE_CHECKING:
+    from concord.program.matrix_copies import MatrixCopy
 
 VECTOR_MASK = (1 << VECTOR_ADDR_BITS) - 1
 MATRIX_MASK = (1 << MATRIX_ADDR_BITS) - 1
@@ -227,6 +230,8 @@ class Chain(VectorChain):
         Window columns of a sliding product that the window before had not; otherwise 0.
     into_matrix : MatrixWrite or None
         Rows of the matrix memory that it writes, if it does; there is no narrow destination then.
+    copies : tuple of MatrixCopy
+        Copies from the external memory that may have written weights of the product, in order.
     """
 
     mem: Mem
@@ -239,6 +244,7 @@ class Chain(VectorChain):
     scale: CodeScale | None = None
     fresh: int = 0
     into_matrix: MatrixWrite | None = None
+    copies: tuple[MatrixCopy, ...] = ()
 
     @property
     def dense(self) -> bool:

@@ -8,7 +8,7 @@ after the end) and discards the chain that was being collected; chains dispatche
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from concord.program.chains import (
@@ -25,6 +25,7 @@ from concord.program.chains import (
     Window,
 )
 from concord.program.integers import PLACES, ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
+from concord.program.matrix_copies import MatrixCopy, read_by, still_there
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
@@ -39,13 +40,14 @@ from concord.spec.operations import (
 )
 
 #: Words that wait until everything before them has been written.
-_WAITING = frozenset({Op.HALT, Op.FENCE, *INTEGER_OPS})
+_WAITING = frozenset({Op.HALT, Op.FENCE, Op.COPY, *INTEGER_OPS})
 
 #: Fields of integer instructions that name an address register.
 _REGISTERS = frozenset({"reg"})
 
-#: Items that a run executes beside chains.
+#: Items of integer chains, and all items that a word executes by itself.
 IntegerItem = IntegerChain | TensorStep
+OwnItem = IntegerItem | MatrixCopy
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Event:
         The word waits until everything that was dispatched has been written.
     words, jumps : int
         Words executed since the event before, this one included, and jumps to the beginning of a loop.
-    integer : IntegerChain, TensorStep or None
+    item : IntegerChain, TensorStep, MatrixCopy or None
         What the word executes by itself, before the next one.
     """
 
@@ -68,7 +70,7 @@ class Event:
     waits: bool
     words: int
     jumps: int
-    integer: IntegerItem | None = None
+    item: OwnItem | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Trace:
         Address of the word that trapped, or of ``halt``.
     events : tuple of Event
         What the sequencer does, in order.
-    items : tuple of Chain, IntegerChain and TensorStep
+    items : tuple of Chain, IntegerChain, TensorStep and MatrixCopy
         Everything that is executed, in order.
     """
 
@@ -93,12 +95,17 @@ class Trace:
     trap: Trap
     pc: int
     events: tuple[Event, ...] = ()
-    items: tuple[Chain | IntegerItem, ...] = ()
+    items: tuple[Chain | OwnItem, ...] = ()
 
     @property
     def integers(self) -> tuple[IntegerItem, ...]:
         """Integer chains and tensor steps, in order."""
-        return tuple(item for item in self.items if not isinstance(item, Chain))
+        return tuple(item for item in self.items if isinstance(item, IntegerChain | TensorStep))
+
+    @property
+    def copies(self) -> tuple[MatrixCopy, ...]:
+        """Copies from the external memory, in order."""
+        return tuple(item for item in self.items if isinstance(item, MatrixCopy))
 
     def refuse_integers(self, purpose: str) -> None:
         """``ValueError`` if there are integer chains or tensor steps, for what knows other chains alone.
@@ -146,8 +153,8 @@ def trace(words: Sequence[int], config: NpuConfig, pc: int = 0, limit: int = 1 <
         chain = len(machine.chains) > chains
         if ended or chain or waits:
             last = machine.items[-1] if machine.items and len(machine.items) > done and not chain else None
-            integer = None if isinstance(last, Chain) else last
-            events.append(Event(chain, waits, count - counted, machine.jumps - jumps, integer))
+            item = None if isinstance(last, Chain) else last
+            events.append(Event(chain, waits, count - counted, machine.jumps - jumps, item))
             counted, chains, jumps, done = count, len(machine.chains), machine.jumps, len(machine.items)
         if ended:
             return Trace(tuple(machine.chains), trap, machine.pc, tuple(events), tuple(machine.items))
@@ -160,7 +167,8 @@ class _Sequencer:
     def __init__(self, words: Sequence[int], config: NpuConfig, pc: int):
         self.words, self.config, self.pc = words, config, pc
         self.chains: list[Chain] = []
-        self.items: list[Chain | IntegerItem] = []
+        self.items: list[Chain | OwnItem] = []
+        self.copies: tuple[MatrixCopy, ...] = ()  # of which rows may be left
         self.jumps = 0
         self.state = {op: dict(values) for op, values in isa.INITIAL.items()}
         self.aregs = [0] * isa.ADDR_REGS
@@ -215,6 +223,11 @@ class _Sequencer:
             self.aregs[values["reg"]] = values["value"]
         elif op is Op.INC_ADDR:
             self.aregs[values["reg"]] = (self.aregs[values["reg"]] + values["step"]) & MATRIX_MASK
+        elif op is Op.COPY:
+            unit = (values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK
+            copy = MatrixCopy(self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"])
+            self.items.append(copy)
+            self.copies = still_there(self.copies, copy, self.config)
         elif op in TENSOR_OPS:
             self.items.append(TensorStep(self.pc, op, **values))
         elif op is Op.I_RUN:
@@ -296,7 +309,7 @@ class _Sequencer:
         reduce, product = (head[0].op, head[1]) if head else (None, {})
         mode = MvMode(product.get("mode", MvMode.DENSE))
         shape, quant = self.state[Op.SET_SHAPE], self.state[Op.SET_QUANT]
-        return Chain(
+        chain = Chain(
             pc=self.pc - len(self.collected) + 1,
             mem=Mem(first["mem"]),
             source=self._address(first),
@@ -323,6 +336,10 @@ class _Sequencer:
             quant=Quant(ExponentMode(quant["mode"]), quant["exp"], Rounding(quant["rounding"])),
             into_matrix=next((self._rows(values) for form, values, _ in self.collected if form.op is Op.M_WR), None),
         )
+        if not self.copies or reduce is not Op.MV_MUL:
+            return chain
+        count = chain.matrix_words(self.config).size
+        return replace(chain, copies=read_by(self.copies, chain.matrix, count, self.config))
 
     def _step(self, op: Op, values: dict[str, Any], stage: PipelineStage) -> MfuOp:
         operand = self._address(values) if "addr" in values else None
@@ -372,7 +389,7 @@ def check_fields(op: Op, values: dict[str, Any], config: NpuConfig) -> None:
         raise IllegalInstruction(Trap.BAD_FIELD, f"exp must be in {limits}, not {values['exp']}")
     if op is Op.SET_QUANT and values["rounding"] == Rounding.STOCHASTIC and not config.stochastic:
         raise IllegalInstruction(Trap.BAD_FIELD, "rounding must not be stochastic in a configuration without noise")
-    if op is Op.M_WR and values["matrix"] % config.steps:
+    if op in (Op.M_WR, Op.COPY) and values["matrix"] % config.steps:
         raise IllegalInstruction(
             Trap.BAD_FIELD, f"matrix must be a multiple of {config.steps}, the words of a tile, not {values['matrix']}"
         )

@@ -16,10 +16,11 @@ from concord.program.access import REGIONS, broken_chain_rules, words_read, word
 from concord.program.assembler import describe
 from concord.program.chains import Chain
 from concord.program.integers import IntegerChain, TensorStep
+from concord.program.matrix_copies import MatrixCopy, broken_copy_rules
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
 from concord.program.sliding import broken_rules
-from concord.program.trace import IntegerItem, trace
+from concord.program.trace import OwnItem, trace
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import Mem, Op, Trap
@@ -126,6 +127,8 @@ class _Checker:
             RegionId.TABLE: config.table_depth,
             RegionId.SLOTS: config.table_slots,
         }
+        if config.has(Op.COPY):
+            depths[RegionId.DRAM] = config.sdram.columns
         if config.has(Op.I_RUN):
             depths |= {RegionId.TENSORS: TENSORS, RegionId.FACTORS: FACTORS}
         self.written = {region: np.zeros(depth, dtype=np.bool_) for region, depth in depths.items()}
@@ -136,12 +139,14 @@ class _Checker:
         self.lanes = np.zeros((config.matrix_depth, config.lanes), dtype=np.bool_)
         #: Rows of words of the matrix memory whose exponents are those of data, as ``m_wr`` has written them.
         self.of_data = np.zeros((config.matrix_depth, config.rows), dtype=np.bool_)
+        #: Rows of words of the matrix memory that copies and ``m_wr`` have written.
+        self.copied, self.row_written = np.zeros_like(self.of_data), np.zeros_like(self.of_data)
         self.start()
 
     def start(self) -> None:
         """A run begins: nothing is known of the steps and chains of the one before."""
         #: Items that were checked: sound once is sound again, as only more is written by then.
-        self._checked: set[tuple[Chain | IntegerItem, tuple[int, int, int]]] = set()
+        self._checked: set[tuple[Chain | OwnItem, tuple[int, int, int]]] = set()
         #: Registers of weights and of the update, and the distance of accumulators, as the latest ``t_upd`` says.
         self._update = 0, 0, 0
 
@@ -177,7 +182,7 @@ class _Checker:
             if len(missing):
                 self.report(pc, f"never writes the output {span.region.name.lower()} {_some(missing)}")
 
-    def item(self, item: Chain | IntegerItem) -> None:
+    def item(self, item: Chain | OwnItem) -> None:
         """Check what a run executes, and mark what it writes."""
         if isinstance(item, TensorStep) and item.op is Op.T_UPD:
             self._update = item.z, item.x, item.accumulators
@@ -190,6 +195,28 @@ class _Checker:
                     self._integer_chain(item)
                 case TensorStep():
                     self._step(item)
+                case MatrixCopy():
+                    self._copy(item)
+
+    def _copy(self, copy: MatrixCopy) -> None:
+        """A copy: the columns that it reads must have been loaded."""
+        config = self.config
+        if broken := broken_copy_rules(copy, config):
+            self._broken(copy.pc, broken)
+            return
+        columns = copy.column + np.arange(copy.columns(config))
+        if (unknown := columns[~self.written[RegionId.DRAM][columns]]).size:
+            self.report(copy.pc, f"reads columns {_some(unknown)} of the external memory, which are not loaded")
+        rows = copy.tile_rows(config)
+        words, row = row_words(rows, config), rows[:, None] % config.rows
+        self._both(copy.pc, words[self.row_written[words, row]])
+        self.copied[words, row] = True
+        self._write_matrix(copy.pc, words, row, of_data=False)
+
+    def _both(self, pc: int, words: Ids) -> None:
+        """Words of which rows are written by copies and by ``m_wr``."""
+        if words.size:
+            self.report(pc, f"writes rows of matrix {_some(words)} by copy and m_wr", ProgramRule.COPIED_ROWS)
 
     def _broken(self, pc: int, rules: Iterable[Broken]) -> None:
         for rule, message in rules:
@@ -364,7 +391,10 @@ class _Checker:
         """Rows of tiles."""
         config, rows = self.config, chain.written_rows(self.config).ravel()
         rows = rows[rows < config.matrix_rows]
-        self._write_matrix(chain.pc, row_words(rows, config), rows[:, None] % config.rows, of_data=True)
+        words, row = row_words(rows, config), rows[:, None] % config.rows
+        self._both(chain.pc, words[self.copied[words, row]])
+        self.row_written[words, row] = True
+        self._write_matrix(chain.pc, words, row, of_data=True)
 
 
 def _some(addresses: Ints) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from concord.image import Memories
 from concord.program.chains import Chain
@@ -59,7 +60,8 @@ def fetch(chain: Chain, memories: Memories) -> Weights:
     """Read the weights of a product; ``ValueError`` if they lie beyond the matrix memory."""
     config = memories.config
     words = product_words(chain, config)
-    mant, exp = memories.matrix_mant[words].astype(np.int64), memories.matrix_exp[words].astype(np.int64)
+    matrix_mant, matrix_exp = _copied(chain, memories)
+    mant, exp = matrix_mant[words].astype(np.int64), matrix_exp[words].astype(np.int64)
     n, lanes, rows = config.native, config.lanes, chain.rows
     if chain.depthwise:
         word, lane = chain.tap_places(config)
@@ -70,9 +72,20 @@ def fetch(chain: Chain, memories: Memories) -> Weights:
     return Weights(mant.reshape(-1, *mant.shape[2:])[:rows], exp.reshape(-1, *exp.shape[2:])[:rows])
 
 
+def _copied(chain: Chain, memories: Memories) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    """Mantissas and exponents of the matrix memory when the chain begins."""
+    if not chain.copies:
+        return memories.matrix_mant, memories.matrix_exp
+    here = memories.matrix_mant.copy(), memories.matrix_exp.copy()
+    for copy in chain.copies:
+        copy.write(memories, *here)
+    return here
+
+
 def weights_key(chain: Chain) -> tuple[object, ...]:
     """Key of the weights of a chain: two products of a program with the same key have the same weights."""
-    return (chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding)
+    places = chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding
+    return *places, tuple((copy.column, copy.matrix, copy.rows) for copy in chain.copies)
 
 
 class ProductWeights:

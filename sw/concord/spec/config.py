@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from concord.spec.boards import board_of_name
+from concord.spec.dram import PARTS, SdramPart, SdramTiming
 from concord.spec.feeder import CODE_PAGE_BITS, INBOX_BITS, OUTBOX_BITS, OUTBOX_SHARE
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import (
@@ -58,6 +59,8 @@ LATER = {
     "code_pages": 1,
     "request_buffer": 0,
     "outbox": 0,
+    "dram": "",
+    "dram_refresh": 0,
 }
 #: Parameters that there were, and what to do without them.
 REMOVED = {
@@ -147,6 +150,12 @@ class NpuConfig:
     code_pages : int
         Pages of the feeder's code book, of 256 numbers each: 1, 2 or 4. With several pages every channel of an image
         can have numbers of its own.
+    dram : str
+        Name of the external memory (:data:`concord.spec.dram.PARTS`), from which programs copy weights; empty: there is
+        none. Needs ``serial`` False, and ``lanes`` of at least the mantissas in a column.
+    dram_refresh : int
+        Cycles from one refresh of the external memory to the next one, right for the slowest clock that the NPU has; 0
+        without one.
     clock_hz : int
         Clock that rates are given for; not part of the fingerprint.
     board : str
@@ -186,6 +195,8 @@ class NpuConfig:
     inbox: int = 0
     outbox: int = 0
     code_pages: int = 1
+    dram: str = ""
+    dram_refresh: int = 0
     clock_hz: int = 50_000_000
     board: str = ""
 
@@ -302,7 +313,7 @@ class NpuConfig:
 
     def without(self, *ops: int) -> NpuConfig:
         """A copy without operations, and without all that come with the same parameters."""
-        return self.replace(**{NEEDS[op]: False for op in ops})
+        return self.replace(**{NEEDS[op]: LATER[NEEDS[op]] for op in ops})
 
     # Memory words ------------------------------------------------------------------------------
 
@@ -330,6 +341,28 @@ class NpuConfig:
                 Field("exp", self.wgt_exp_width, False, doc="shared exponent minus wgt_exp_min"),
             )
         )
+
+    # External memory ---------------------------------------------------------------------------
+
+    @cached_property
+    def sdram(self) -> SdramPart:
+        """The external memory; ``KeyError`` if there is none."""
+        return PARTS[self.dram]
+
+    @cached_property
+    def sdram_timing(self) -> SdramTiming:
+        """Times of the external memory: cycles of its fastest clock, and refreshes as the configuration has them."""
+        return replace(self.sdram.timing(self.sdram.cas_hz, self.sdram.cas_hz), refresh=self.dram_refresh)
+
+    @property
+    def column_mantissas(self) -> int:
+        """Mantissas of weights in a column of the external memory."""
+        return 2 if self.wgt_mant <= 8 else 1
+
+    @property
+    def row_columns(self) -> int:
+        """Columns of the external memory that a row of a tile takes: its exponent, and its mantissas."""
+        return 1 + self.native // self.column_mantissas
 
     @property
     def table_addr_bits(self) -> int:
@@ -416,11 +449,12 @@ def check(config: NpuConfig) -> None:
         value = getattr(config, field.name)
         if field.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
             raise TypeError(f"{field.name} must be an integer, not {value!r}")
-        if field.name == "board" and not isinstance(value, str):
+        if field.name in ("board", "dram") and not isinstance(value, str):
             raise TypeError(f"{field.name} must be a text, not {value!r}")
     _check_shape(config)
     _check_numbers(config)
     _check_depths(config)
+    _check_dram(config)
 
 
 def _require(config: NpuConfig, name: str, rule: str, ok: bool) -> None:
@@ -549,3 +583,14 @@ def _check_depths(config: NpuConfig) -> None:
     sizes = {0} | {1 << k for k in range(5, OUTBOX_BITS + 1)}
     _require(config, "outbox", f"0 or a power of two in 32..{1 << OUTBOX_BITS}", config.outbox in sizes)
     _require(config, "code_pages", "1, 2 or 4", config.code_pages in {1 << k for k in range(CODE_PAGE_BITS + 1)})
+
+
+def _check_dram(config: NpuConfig) -> None:
+    if not config.dram:
+        _require(config, "dram_refresh", "0 without dram", config.dram_refresh == 0)
+        return
+    _require(config, "dram", f"empty or one of {', '.join(PARTS)}", config.dram in PARTS)
+    _require(config, "dram", "empty in an element-serial configuration", not config.serial)
+    _require(config, "lanes", f"at least {config.column_mantissas} with dram", config.lanes >= config.column_mantissas)
+    least, most = config.sdram.refresh_cycles
+    _require(config, "dram_refresh", f"in {least}..{most} with dram", least <= config.dram_refresh <= most)

@@ -6,7 +6,7 @@ to the fastest one, and the interval of refreshes for every clock from the slowe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 
@@ -65,6 +65,17 @@ class SdramPart:
         """Bytes of the part."""
         return (self.width << self.address_bits) // 8
 
+    @property
+    def columns(self) -> int:
+        """Columns of the part."""
+        return 1 << self.address_bits
+
+    @property
+    def refresh_cycles(self) -> tuple[int, int]:
+        """Least and greatest interval of refreshes in cycles: four times the longest wait, and that of ``cas_hz``."""
+        timing = self.timing(self.cas_hz, self.cas_hz)
+        return 4 * timing.longest, timing.refresh
+
     def timing(self, slowest_hz: float, fastest_hz: float) -> SdramTiming:
         """The times in cycles of every clock of a range.
 
@@ -83,11 +94,7 @@ class SdramPart:
 
         rcd, rp, rfc, wr, rrd = (cycles(ns) for ns in (self.rcd, self.rp, self.rfc, self.wr, self.rrd))
         ras = max(cycles(self.ras), cycles(self.rc) - rp, rcd)
-        longest = ras + wr + rp + rfc + rcd  # a refresh waits for rows to be closed, and a run begins with one
-        refresh = int(self.refresh * slowest_hz / 1e9) - longest
-        if refresh < 4 * longest:
-            raise ValueError(f"slowest clock must leave time between refreshes, not be {slowest_hz / 1e6:g} MHz")
-        return SdramTiming(
+        timing = SdramTiming(
             cas=self.cas,
             rcd=rcd,
             rp=rp,
@@ -96,9 +103,13 @@ class SdramPart:
             rfc=rfc,
             wr=wr,
             mrd=self.mrd,
-            refresh=refresh,
+            refresh=0,
             power_up=cycles(self.power_up),
         )
+        refresh = int(self.refresh * slowest_hz / 1e9) - timing.longest
+        if refresh < 4 * timing.longest:
+            raise ValueError(f"slowest clock must leave time between refreshes, not be {slowest_hz / 1e6:g} MHz")
+        return replace(timing, refresh=refresh)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +138,11 @@ class SdramTiming:
     mrd: int
     refresh: int
     power_up: int
+
+    @property
+    def longest(self) -> int:
+        """Cycles by which a refresh may come late: it waits for rows to be closed, and a run begins with one."""
+        return self.ras + self.wr + self.rp + self.rfc + self.rcd
 
     @property
     def read_latency(self) -> int:
@@ -158,3 +174,10 @@ SDRAM_32MB = SdramPart(
     refresh=64e6 / 8192,
     power_up=200e3,
 )
+
+#: Last columns of a row during which the controller opens the next row.
+OPENED_AHEAD = 16
+#: Parts by the names that configurations have for them.
+PARTS = {"sdram-32mb": SDRAM_32MB}
+#: Bits of a phase of the memory clock, and of the number of phases that work, as the register STATUS has them.
+PHASE_BITS = 8

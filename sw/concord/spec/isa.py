@@ -47,6 +47,13 @@ tile is then the dot product with that vector. Vectors are converted as for the 
 A product waits for the rows that chains before it have written, and must not read words that its own chain writes.
 Configurations without ``writable_matrix`` have no ``m_wr``.
 
+``copy`` waits until every chain has been written, and the next instruction until the copy is over. It reads ``rows``
+rows of tiles one after the other from column ``64 * (dram + register)`` of the external memory on (modulo ``2**18``
+units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N mantissas: two a column, the first
+in the low byte, where they have at most 8 bits, else one a column. Row q of them becomes row q % (T*N) of all N/L words
+of the tile at  matrix + q // (T*N) * (N/L). Configurations without ``dram`` have no ``copy``; without a working memory
+it traps with ``NO_DRAM``.
+
 Configurations with ``integer_chains`` have instructions ``t_`` and ``i_`` for training: :mod:`concord.spec.integers`
 says what they mean.
 
@@ -82,6 +89,8 @@ TENSOR_BITS, TENSOR_EXP_BITS, FACTOR_BITS = 6, 10, 3
 DIGITS_MAX = 5
 #: Bits by which the point of accumulators lies below that of weights, and by how many it may be less.
 ACCUMULATOR_POINT, COARSER_MAX = 15, 5
+#: Columns of the external memory that the address of a copy counts, and bits of its number of rows.
+COPY_UNIT, COPY_ROWS_BITS = 64, 16
 #: Address registers; register 0 reads as zero and cannot be written.
 ADDR_REGS = 1 << ADDR_REG_BITS
 
@@ -239,6 +248,17 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         Op.SET_SCALE,
         _lay(Field("shift", SCALE_SHIFT_BITS, doc="bits by which products of accumulators and factors move down")),
         "Shift of the ``vv_scale`` of the chains that follow.",
+    ),
+    Instruction(
+        Op.COPY,
+        _lay(
+            Field("reg", ADDR_REG_BITS, doc="address register added to ``dram``"),
+            Field("dram", MATRIX_ADDR_BITS, doc="first column in the external memory, in units of 64 columns"),
+            Field("matrix", MATRIX_ADDR_BITS, doc="first word of a tile in the matrix memory, a multiple of N/L"),
+            Field("rows", COPY_ROWS_BITS, doc="rows of tiles"),
+        ),
+        "Wait until every chain has been written, then copy rows of tiles from the external to the matrix memory.",
+        least=(("rows", 1),),
     ),
     Instruction(Op.V_RD, _VECTOR, "Start a chain: read vectors.", (PipelineStage.READ,)),
     Instruction(

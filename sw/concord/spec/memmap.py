@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from concord.spec.config import NpuConfig
+from concord.spec.dram import PHASE_BITS
 from concord.spec.feeder import CODE_PAGE, SCRIPT_DEPTH, SCRIPT_WORD
 from concord.spec.fields import Field, Layout
 from concord.spec.formats import Flag
@@ -35,6 +36,7 @@ class RegionId(IntEnum):
     TENSORS = 12
     FACTORS = 13
     UPDATES = 14
+    DRAM = 15
 
 
 #: Regions of every core, of the feeder, and of integer chains.
@@ -113,7 +115,17 @@ def regions(config: NpuConfig) -> dict[RegionId, Region]:
         ),
     )
     feeder = _feeder_regions(config) if config.inbox else ()
-    return {region.id: region for region in (*table, *feeder, *(_integer_regions() if config.has(Op.I_RUN) else ()))}
+    integers = _integer_regions() if config.has(Op.I_RUN) else ()
+    dram = _dram_regions(config) if config.has(Op.COPY) else ()
+    return {region.id: region for region in (*table, *feeder, *integers, *dram)}
+
+
+def _dram_regions(config: NpuConfig) -> tuple[Region, ...]:
+    """Regions of a configuration with an external memory."""
+    part = config.sdram
+    return (
+        Region(RegionId.DRAM, _scalar("column", part.width), part.columns, False, "Columns of the external memory."),
+    )
 
 
 def _integer_regions() -> tuple[Region, ...]:
@@ -201,7 +213,13 @@ REGISTERS: tuple[Register, ...] = (
                 Field("busy", 1, doc="a run or a flag clear is going on"),
                 Field("done", 1, doc="the last run reached halt"),
                 Field("trapped", 1, doc="the last run trapped"),
-                Field("reserved", 29),
+                Field("reserved", 5),
+                Field("dram_searching", 1, doc="the clock phase of the external memory is being searched"),
+                Field("dram_works", 1, doc="the search has come to its end, and the external memory works"),
+                Field("dram_late", 1, doc="its data come at the later of two cycles"),
+                Field("dram_phase", PHASE_BITS, doc="the phase that was chosen, in steps"),
+                Field("dram_width", PHASE_BITS, doc="neighbouring phases that work"),
+                Field("reserved_high", 21 - 2 * PHASE_BITS),
             )
         ),
         False,

@@ -26,9 +26,9 @@ def paired(config: NpuConfig) -> bool:
     """True if two rows share their multipliers: with one for each product, no device would have enough.
 
     The multifunction units have some, too. The host alone writes rows in pairs, in parts; integer chains write lanes,
-    and programs whole rows.
+    and programs and copies whole rows.
     """
-    if config.has(Op.I_RUN) or config.has(Op.M_WR):
+    if config.has(Op.I_RUN) or config.has(Op.M_WR) or config.has(Op.COPY):
         return False
     needed = config.rows * config.lanes + mfu_multipliers(config)
     return config.lanes % 2 == 0 and pairs_take(config.act_mant, config.wgt_mant) and needed > MOST_MULTIPLIERS

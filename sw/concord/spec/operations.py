@@ -21,6 +21,7 @@ class Op(IntEnum):
     SET_PAD = 0x0B
     SET_QUANT = 0x0C
     SET_SCALE = 0x0D
+    COPY = 0x0E
     V_RD = 0x10
     MV_MUL = 0x11
     V_MAX = 0x12
@@ -62,6 +63,7 @@ INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN)
 NEEDS: dict[int, str] = {
     **dict.fromkeys((Op.SET_SCALE, Op.VV_SCALE), "code_scaling"),
     Op.M_WR: "writable_matrix",
+    Op.COPY: "dram",
     **dict.fromkeys(INTEGER_OPS, "integer_chains"),
 }
 #: Operations that may end a chain.
@@ -100,6 +102,7 @@ class Trap(IntEnum):
     LOOP_STACK = 4  #: too many nested loops, or an end_loop without a loop
     PC_RANGE = 5  #: the program ran past the end of the instruction memory
     INTEGER_RANGE = 6  #: an integer, or the exponent of a tensor, left the range that integer chains have
+    NO_DRAM = 7  #: a copy where the external memory does not work
 
 
 class PipelineStage(IntEnum):

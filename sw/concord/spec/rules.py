@@ -10,6 +10,7 @@ from enum import Enum
 _CHAINS = "chains"
 _SLIDING = "sliding products"
 _ROWS = "`m_wr`"
+_COPIES = "`copy`"
 _INTEGERS = "integer chains"
 
 
@@ -43,6 +44,9 @@ class ProgramRule(Enum):
 
     ROWS_INSIDE = _ROWS, "Every row that is written lies in the matrix memory."
     OWN_TILES = _ROWS, "The product of the chain reads no word that the chain writes."
+
+    COPIES_INSIDE = _COPIES, "Columns that are read and words that are written lie in their memories."
+    COPIED_ROWS = _COPIES, "No row that a copy writes is written by `m_wr`."
 
     INTERVAL = _INTEGERS, "`interval` is at least the number of cycles that a vector needs."
     ONE_OPERAND = _INTEGERS, "At most one of `add`, `mask` and `update` is 1."

@@ -154,6 +154,18 @@ def feeder_convert(config: NpuConfig) -> int:
     return FEEDER_PLAY + CONVERT + feeder_beats(config)
 
 
+# External memory ------------------------------------------------------------------------------------------------------
+
+#: From the word of a copy to the refresh that it begins with, and from the last column read to the next word.
+COPY_BEGIN, COPY_END = 1, 2
+
+
+def copy_settle(config: NpuConfig) -> int:
+    """Cycles from the refresh of a copy to its first column: enough for a refresh that has just begun, and its own."""
+    memory = config.sdram_timing
+    return 2 * memory.rfc + memory.rp + memory.ras + memory.wr + 8
+
+
 # Element-serial pipe ------------------------------------------------------------------------------------------------
 
 #: From an address to the word of a memory of columns.
