@@ -125,6 +125,17 @@ def pack_matrix(
     return pack_blocks(blocks.mant, blocks.exp, config)
 
 
+def pack_columns(blocks: Quantized, config: NpuConfig) -> NDArray[np.uint16]:
+    """Dense blocks as columns of the external memory, row of a tile by row, in the order of the matrix memory."""
+    groups, (_, taps, cols, n) = len(blocks.mant) // config.rows, blocks.mant.shape
+    mant = np.asarray(blocks.mant, np.int64).reshape(groups, config.rows, taps, cols, n).transpose(0, 2, 3, 1, 4)
+    exp = np.asarray(blocks.exp, np.int64).reshape(groups, config.rows, taps, cols).transpose(0, 2, 3, 1)
+    count, bits = config.column_mantissas, config.sdram.width // config.column_mantissas
+    codes = (mant.reshape(-1, n // count, count) & (1 << config.wgt_mant) - 1) << bits * np.arange(count)
+    stored = exp.reshape(-1, 1) - config.wgt_exp_min
+    return np.concatenate([stored, codes.sum(axis=2)], axis=1).astype(np.uint16).ravel()
+
+
 def quantize_depthwise(
     weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
 ) -> Quantized:

@@ -23,6 +23,7 @@ from concord.image.packing import depthwise_words, matrix_words, pack_depthwise,
 from concord.program import Span, verify_phases
 from concord.spec.config import NpuConfig
 from concord.spec.integers import TENSORS
+from concord.spec.isa import COPY_UNIT
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray
 
@@ -139,6 +140,7 @@ class Allocator:
 
     def __post_init__(self) -> None:
         self.tables = TableSet(self.config)
+        self.spaces[RegionId.DRAM] = MemorySpace(COPY_UNIT)
 
     def __getitem__(self, name: str) -> int:
         """Address of an allocation."""
@@ -200,6 +202,18 @@ class Allocator:
         addr = self.allocate(name, RegionId.MATRIX, count, doc)
         self._load(name, RegionId.MATRIX, addr * self.config.rows, lambda: pack_matrix(weight, self.config, mant=mant))
         return addr
+
+    def columns(self, name: str, columns: Callable[[], npt.NDArray[np.uint16]], count: int, doc: str = "") -> int:
+        """Allocate ``count`` columns of the external memory that copies read; returns their address in units of them.
+
+        ``columns`` gives what is loaded; it is called only when an image is made.
+        """
+        unit = self.allocate(name, RegionId.DRAM, -(-count // COPY_UNIT), doc)
+        self.constants[name] = Span(RegionId.DRAM, unit * COPY_UNIT, count)
+        self.segments.append(
+            lambda: MemorySegment(RegionId.DRAM, unit * COPY_UNIT, 2, columns().astype("<u2").tobytes())
+        )
+        return unit
 
     def written_matrix(self, name: str, words: int, zeros: Span | None = None, doc: str = "") -> int:
         """Allocate words of the matrix memory that the program writes.
@@ -361,6 +375,8 @@ class Allocator:
             RegionId.WIDE: ("wide memory", config.wide_depth, self.used(RegionId.WIDE), "vectors"),
             RegionId.TENSORS: ("register file", TENSORS, self.used(RegionId.TENSORS), "tensor registers"),
         }
+        if config.dram:
+            memories[RegionId.DRAM] = "external memory", config.sdram.columns, self.used(RegionId.DRAM), "columns"
         short = {region: memory for region, memory in memories.items() if memory[2] > memory[1]}
         if short:
             problems = [

@@ -308,14 +308,15 @@ class _Sequencer:
         head = middle[0] if middle and middle[0][2] is PipelineStage.REDUCE else None
         reduce, product = (head[0].op, head[1]) if head else (None, {})
         mode = MvMode(product.get("mode", MvMode.DENSE))
-        shape, quant = self.state[Op.SET_SHAPE], self.state[Op.SET_QUANT]
+        shape, iters, quant = (self.state[op] for op in (Op.SET_SHAPE, Op.SET_ITERS, Op.SET_QUANT))
         chain = Chain(
             pc=self.pc - len(self.collected) + 1,
             mem=Mem(first["mem"]),
             source=self._address(first),
             rows=shape["rows"],
             cols=shape["cols"] if reduce is Op.MV_MUL and mode is MvMode.DENSE else 1,
-            **self.state[Op.SET_ITERS],
+            inner=iters["inner"],
+            outer=iters["outer"],
             window=Window(**self.state[Op.SET_WINDOW]) if reduce else Window(),
             pad=Pad(**self.state[Op.SET_PAD]) if reduce else Pad(),
             reduce=reduce,

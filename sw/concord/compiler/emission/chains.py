@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 
+from concord.compiler.emission.copied_weights import WeightBlock
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import Storage, Walk
@@ -27,11 +28,14 @@ class _Tile:
         By step the register of a loop over all of them.
     down : bool
         Column by column, not row by row.
+    rows : bool
+        Several native vectors of a position, from ``number`` on.
     """
 
     number: int = 0
     registers: dict[int, int] | None = None
     down: bool = False
+    rows: bool = False
 
     def place(self, addr: int, step: int, reg: int = 0, bits: int = VECTOR_ADDR_BITS) -> dict[str, int]:
         """Fields of an address of ``bits`` bits."""
@@ -45,7 +49,7 @@ def _vector(tile: _Tile | None, addr: int, row: int, inner: int, outer: int, reg
     if tile is None:
         return {"addr": addr, "row": row, "inner": inner, "outer": outer, "reg": reg}
     inner, outer = (outer, inner) if tile.down else (inner, outer)
-    return tile.place(addr, row, reg) | {"inner": inner, "outer": outer}
+    return tile.place(addr, row, reg) | ({"row": row} if tile.rows else {}) | {"inner": inner, "outer": outer}
 
 
 def _signed(step: int) -> int:
@@ -155,17 +159,18 @@ class Chains:
         row = 0 if dense and layer.stack == 1 else walk.row * cols
         steps = window.stride[1] * stride, window.stride[0] * row_stride
 
-        def chain(tile: _Tile | None = None) -> None:
+        def chain(tile: _Tile | None = None, matrix: int = 0) -> None:
             self.builder.v_rd(int(source), **_vector(tile, addr, row, *steps))
             if layer.rows is not None:
                 self.builder.mv_mul(self.data_section.written_matrix(layer.rows))
             elif layer.weight is not None:
-                matrix = self.allocator[f"weight.{layer.name}"]
-                if tile is not None:
-                    at = tile.place(matrix, 1, bits=MATRIX_ADDR_BITS)
+                if dense:
+                    self.builder.mv_mul(matrix)
+                elif tile is not None:
+                    at = tile.place(self.allocator[f"weight.{layer.name}"], 1, bits=MATRIX_ADDR_BITS)
                     self.builder.mv_mul(at["addr"], reg=at["reg"], mode=int(MvMode.DEPTHWISE), sliding=1)
                 else:
-                    self.builder.mv_mul(matrix, mode=int(MvMode.DENSE if dense else MvMode.DEPTHWISE))
+                    self.builder.mv_mul(self.allocator[f"weight.{layer.name}"], mode=int(MvMode.DEPTHWISE))
             elif layer.reduction is Reduction.MAX:
                 self.builder.v_max()
             elif layer.reduction is Reduction.LANES:
@@ -176,8 +181,23 @@ class Chains:
 
         if slide:
             self._tiles(out[2], down, chain)
+        elif dense and layer.weight is not None:
+            self._blocks(f"weight.{layer.name}", out[2], cols, chain)
         else:
             chain()
+
+    def _blocks(self, name: str, vectors: int, cols: int, chain: Callable[[_Tile | None, int], None]) -> None:
+        """Writes a chain for every block of dense weights, and the copies that it needs."""
+        matrix, blocks = self.data_section.blocks(name, vectors)
+        for block in blocks:
+            self.copy(block, matrix)
+            self.builder.set(Op.SET_SHAPE, rows=block.count, cols=cols)
+            chain(None if block.unit is None else _Tile(block.first, rows=True), matrix)
+
+    def copy(self, block: WeightBlock, matrix: int) -> None:
+        """Copy weights that do not stay in the matrix memory."""
+        if block.unit is not None:
+            self.builder.copy(0, block.unit, matrix, block.rows)
 
     def _first(self, walk: Walk, mem: Mem, rows: int) -> tuple[int, int]:
         """Address of the vector ``rows`` rows after the first one of a walk in a root, and the stride of rows."""

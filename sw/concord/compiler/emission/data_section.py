@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
 
+from concord.compiler.emission.copied_weights import BUFFER, DenseWeights, WeightBlock, blocks_of, copied
 from concord.compiler.ir.activations import activation_table, fixed_entries, joined, others_share, shared
 from concord.compiler.ir.lane_padding import pad_weight
 from concord.compiler.ir.layers import Layer, MatrixRows, Recurrent, Reduction
@@ -17,10 +19,12 @@ from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.plan import Plan
 from concord.functions import Table
 from concord.functions.segmented import TableSegment
-from concord.image.packing import matrix_words
+from concord.image.packing import depthwise_words, matrix_words, pack_columns, quantize_matrix
 from concord.program.allocator import Allocator
 from concord.program.flags import OF_NORMALISATION
 from concord.spec.config import NpuConfig
+from concord.spec.isa import COPY_UNIT
+from concord.spec.memmap import RegionId
 from concord.utils.arrays import Bits, FloatArray
 
 #: Key of written matrices that share a place: those that leave the same rows of the same words zero.
@@ -38,6 +42,9 @@ class DataSection:
     _weights: dict[Hashable, str] = field(default_factory=dict)
     _tables: dict[TableSpec, int] = field(default_factory=dict)
     _written: dict[_ZeroRows, str] = field(default_factory=dict)
+    #: Blocks of weights that are copied, by name.
+    _blocks: dict[str, tuple[WeightBlock, ...]] = field(default_factory=dict)
+    _copied: dict[str, DenseWeights] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.allocator = Allocator(self.config)
@@ -66,6 +73,8 @@ class DataSection:
             slots[spec] = stored[unnamed]
         self._tables = {spec: slots[stored_spec] for spec, stored_spec in held.items()}
         self._written_matrices()
+        if self.config.dram:
+            self._choose_copied()
         for storage, values in self.plan.lowered.constants.items():
             name = f"vectors.{storage.name}"
             self.plan.constants[storage].addr = self.allocator.narrow_constant(name, values)
@@ -114,11 +123,11 @@ class DataSection:
             weight = weight.transpose(0, 2, 1)
         key = (dense, slide is not None, mant, weight.shape, blake2b(weight.tobytes()).digest())
         if key in self._weights:
-            self.allocator.share(name, self._weights[key])
+            self._share(name, self._weights[key])
             return
         self._weights[key] = name
         if dense:
-            self.allocator.matrix(name, weight, mant=mant)
+            self._dense(name, weight, "", mant)
         else:
             self.allocator.depthwise(name, weight, mant=mant, sliding=slide is not None)
 
@@ -126,14 +135,77 @@ class DataSection:
         """Weights and constants of a recurrent block."""
         cell, name, mant = block.cell, block.name, self.formats.mantissa(block, self.config)
         for gate in cell.gates:
-            self.allocator.matrix(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}", mant)
-            self.allocator.matrix(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}", mant)
+            self._dense(f"weight.{name}.w_{gate}", cell.w[gate], f"input weights of gate {gate}", mant)
+            self._dense(f"weight.{name}.r_{gate}", cell.r[gate], f"recurrent weights of gate {gate}", mant)
         values = {f"bias_{gate}": bias for gate, bias in cell.bias.items()}
         values |= {f"inner_{gate}": bias for gate, bias in cell.inner.items()}
         values |= {f"peephole_{gate}": weight for gate, weight in cell.peephole.items()}
         values |= {f"initial_{key}": state for key, state in block.constants.items()}
         for key, value in values.items():
             self.allocator.constant(f"constant.{name}.{key}", value)
+
+    def _dense(self, name: str, weight: FloatArray, doc: str, mant: int) -> None:
+        """Dense weights, in the matrix memory or in the external memory."""
+        if name not in self._copied:
+            self.allocator.matrix(name, weight, doc, mant)
+            return
+        config, allocator = self.config, self.allocator
+        buffer, vectors = allocator.allocations[BUFFER].count, allocator.tiles(weight.shape[0])
+        blocks = blocks_of(self._copied[name], vectors, buffer, config)
+        last = blocks[-1].unit or 0
+        count = last * COPY_UNIT + blocks[-1].rows * config.row_columns
+
+        def columns() -> Bits:
+            """Columns of all blocks, each at its place."""
+            rows = pack_columns(quantize_matrix(weight, config, mant=mant), config).reshape(-1, config.row_columns)
+            packed, start = np.zeros(count, dtype=np.uint16), 0
+            for block in blocks:
+                part = rows[start : start + block.rows].ravel()
+                begin = (block.unit or 0) * COPY_UNIT
+                packed[begin : begin + len(part)] = part
+                start += block.rows
+            return packed
+
+        unit = allocator.columns(name, columns, count, doc)
+        self._blocks[name] = tuple(replace(block, unit=unit + (block.unit or 0)) for block in blocks)
+
+    def _share(self, name: str, other: str) -> None:
+        """Equal weights under another name."""
+        self.allocator.share(name, other)
+        if other in self._blocks:
+            self._blocks[name] = self._blocks[other]
+
+    def _choose_copied(self) -> None:
+        """Decide which weights stay in the matrix memory, and reserve words for copies of the others."""
+        kept, dense = self.allocator.used(RegionId.MATRIX), dict[Hashable, DenseWeights]()
+        for index, layer in enumerate(self.plan.lowered.layers):
+            if isinstance(layer, Recurrent):
+                for kind, matrices in (("w", layer.cell.w), ("r", layer.cell.r)):
+                    for gate, weight in matrices.items():
+                        name = f"weight.{layer.name}.{kind}_{gate}"
+                        dense[name] = self._shape(name, weight, layer.time_steps)
+            elif layer.weight is not None and layer.reduction is Reduction.DENSE:
+                weight = pad_weight(layer)
+                dense.setdefault(blake2b(weight.tobytes()).digest(), self._shape(f"weight.{layer.name}", weight, 1))
+            elif layer.weight is not None:
+                taps = math.prod(layer.weight.shape[1:])
+                words = depthwise_words(self.config, layer.weight.shape[0], taps)
+                kept += layer.out[2] if self.slide(index) else words
+        names, buffer = copied(list(dense.values()), self.config.matrix_depth - kept, self.config)
+        self._copied = {item.name: item for item in dense.values() if item.name in names}
+        if names:
+            self.allocator.allocate(BUFFER, RegionId.MATRIX, buffer, f"weights of {len(names)} products, by blocks")
+
+    def _shape(self, name: str, weight: FloatArray, runs: int) -> DenseWeights:
+        config, taps = self.config, math.prod(weight.shape[1:-1])
+        words = matrix_words(config, 1, weight.shape[-1], taps)
+        return DenseWeights(name, matrix_words(config, weight.shape[0], weight.shape[-1], taps) // words, words, runs)
+
+    def blocks(self, name: str, vectors: int) -> tuple[int, tuple[WeightBlock, ...]]:
+        """Address of dense weights in the matrix memory, and their blocks: one of all vectors if they stay there."""
+        if name in self._blocks:
+            return self.allocator[BUFFER], self._blocks[name]
+        return self.allocator[name], (WeightBlock(0, vectors),)
 
     def _constant(self, name: str, values: FloatArray | Bits) -> None:
         key = _key(values)

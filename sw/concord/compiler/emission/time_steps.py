@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from concord.compiler.emission.chains import Chains
+from concord.compiler.emission.copied_weights import WeightBlock
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.table_specs import Functions
 from concord.compiler.memory.copies import Copy
@@ -19,6 +22,9 @@ class StepBlock:
         self.chains, self.block, self.temporaries = chains, block, temporaries
         self.builder = chains.builder
         self.position, self.move = block.before
+        #: Instructions of the chain that is being written, each for the result vectors from a number on.
+        self._steps: list[Callable[[int], object]] = []
+        self._weights, self._cols = "", 1
 
     def run(self) -> None:
         """The whole block."""
@@ -62,27 +68,28 @@ class StepBlock:
 
     def input_part(self, gate: str) -> None:
         """Product of the input with the weights of a gate, and its bias."""
-        self._shape(self.block.source.tiles)
         walk = self.block.source.in_root()
         start = walk.start + ((self.block.time_steps - 1) * walk.stride if self.block.backward else 0)
-        self.builder.v_rd(int(Mem.NARROW), self.chains.plan.addr(walk.storage, Mem.NARROW, start), reg=X_REG)
-        self.builder.mv_mul(self.chains.allocator[f"weight.{self.block.name}.w_{gate}"])
+        addr = self.chains.plan.addr(walk.storage, Mem.NARROW, start)
+        self._begin(lambda _: self.builder.v_rd(int(Mem.NARROW), addr, reg=X_REG))
+        self._weights, self._cols = f"weight.{self.block.name}.w_{gate}", self.block.source.tiles
         self._constant(Op.VV_ADD, f"bias_{gate}")
         self.write(f"p_{gate}")
 
     def product(self, gate: str, source: str = "") -> StepBlock:
         """Product of the state, or of a narrow temporary, with the weights of a gate."""
-        self._shape(self.block.tiles)
         if source:
-            self.builder.v_rd(int(Mem.NARROW), self.temporaries[source].addr)
+            self._begin(lambda _: self.builder.v_rd(int(Mem.NARROW), self.temporaries[source].addr))
         else:
-            self.builder.v_rd(int(Mem.NARROW), self._state(Mem.NARROW, self.position), reg=STATE_REG)
-        self.builder.mv_mul(self.chains.allocator[f"weight.{self.block.name}.r_{gate}"])
+            state = self._state(Mem.NARROW, self.position)
+            self._begin(lambda _: self.builder.v_rd(int(Mem.NARROW), state, reg=STATE_REG))
+        self._weights, self._cols = f"weight.{self.block.name}.r_{gate}", self.block.tiles
         return self
 
     def read(self, name: str) -> StepBlock:
         """Start with a temporary."""
-        self.builder.v_rd(int(Mem.WIDE), self._wide(name), row=1)
+        addr = self._wide(name)
+        self._begin(lambda first: self.builder.v_rd(int(Mem.WIDE), addr + first, row=1))
         return self
 
     def add(self, name: str) -> StepBlock:
@@ -95,29 +102,63 @@ class StepBlock:
 
     def mul_state(self) -> StepBlock:
         """Multiply by the state of the step before."""
-        self.builder.vv_mul(self._state(Mem.WIDE, self.position), reg=STATE_REG, row=1)
-        return self
+        return self._with_state(Op.VV_MUL)
 
     def rsub_state(self) -> StepBlock:
         """Subtract from the state of the step before."""
-        self.builder.vv_rsub(self._state(Mem.WIDE, self.position), reg=STATE_REG, row=1)
+        return self._with_state(Op.VV_RSUB)
+
+    def _with_state(self, op: Op) -> StepBlock:
+        """Operation with the state of the step before."""
+        addr = self._state(Mem.WIDE, self.position)
+        self._steps.append(lambda first: self.builder.emit(op, addr=addr + first, reg=STATE_REG, row=1))
         return self
 
     def apply(self, functions: Functions) -> StepBlock:
         """Apply functions, by a table."""
-        self.chains.activation((functions, None))
+        self._steps.append(lambda _: self.chains.activation((functions, None)))
         return self
 
     def write(self, name: str, narrow: bool = False) -> None:
         """End with a temporary."""
-        mem = Mem.NARROW if narrow else Mem.WIDE
-        self.builder.v_wr(int(mem), self.temporaries[name].addr if narrow else self._wide(name), row=1)
+        mem, addr = (Mem.NARROW, self.temporaries[name].addr) if narrow else (Mem.WIDE, self._wide(name))
+        self._steps.append(lambda first: self.builder.v_wr(int(mem), addr + first, row=1))
+        self._end()
 
     def write_state(self) -> None:
         """End with the state of this step."""
         for mem in (Mem.WIDE, Mem.NARROW):
             if self.chains.plan.copy(self.block.target, mem) is not None:
-                self.builder.v_wr(int(mem), self._state(mem, self.position + self.move), reg=STATE_REG, row=1)
+                self._write_part(mem, self._state(mem, self.position + self.move))
+        self._end()
+
+    def _write_part(self, mem: Mem, addr: int) -> None:
+        self._steps.append(lambda first: self.builder.v_wr(int(mem), addr + first, reg=STATE_REG, row=1))
+
+    # Blocks of weights -------------------------------------------------------------------------
+
+    def _begin(self, read: Callable[[int], object]) -> None:
+        """Begin a chain with what it reads."""
+        self._steps, self._weights = [read], ""
+
+    def _end(self) -> None:
+        """Write the chain, once for every block of its weights."""
+        blocks: tuple[WeightBlock, ...] = (WeightBlock(0, self.block.tiles),)
+        matrix, (read, *others) = 0, self._steps
+        if self._weights:
+            matrix, blocks = self.chains.data_section.blocks(self._weights, self.block.tiles)
+            self._shape(self._cols)
+        for block in blocks:
+            self.chains.copy(block, matrix)
+            if self._weights and block.unit is not None:
+                self.builder.set(Op.SET_SHAPE, rows=block.count, cols=self._cols)
+            read(block.first)
+            if self._weights:
+                self.builder.mv_mul(matrix)
+            for step in others:
+                step(block.first)
+        if blocks[-1].unit is not None:
+            self._shape(self._cols)
 
     # Places ------------------------------------------------------------------------------------
 
@@ -128,11 +169,13 @@ class StepBlock:
         if name == "inner_h" or name.startswith("peephole_"):
             self._constant(op, name)
         else:
-            self.builder.emit(op, addr=self._wide(name), row=1)
+            addr = self._wide(name)
+            self._steps.append(lambda first: self.builder.emit(op, addr=addr + first, row=1))
         return self
 
     def _constant(self, op: Op, name: str) -> None:
-        self.builder.emit(op, addr=self.chains.allocator[f"constant.{self.block.name}.{name}"], row=1)
+        addr = self.chains.allocator[f"constant.{self.block.name}.{name}"]
+        self._steps.append(lambda first: self.builder.emit(op, addr=addr + first, row=1))
 
     def _wide(self, name: str) -> int:
         if name == "c":

@@ -10,6 +10,8 @@ from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
 from concord.program.allocator import Allocation, CapacityError
 from concord.spec.config import NpuConfig
+from concord.spec.isa import COPY_UNIT
+from concord.spec.memmap import RegionId
 
 #: Bits of a KiB.
 KIB = 8192
@@ -18,9 +20,15 @@ _MANY, _FAR_TOO_MANY = 1 << 20, 8
 
 
 def weight_bits(layer: AnyLayer, allocations: Mapping[str, Allocation], config: NpuConfig, mant: int) -> int:
-    """Bits of the weights of a layer in words of a matrix memory for mantissas of ``mant`` bits, padding included."""
-    words = sum(allocations[name].count for name in layer.weights)
-    return words * config.rows * (config.lanes * mant + config.wgt_exp_width)
+    """Bits of the weights of a layer in words of a matrix memory for mantissas of ``mant`` bits, padding included.
+
+    Those in the external memory have as many bits as their columns there.
+    """
+    used = [allocations[name] for name in layer.weights]
+    words = sum(item.count for item in used if item.region is RegionId.MATRIX)
+    units = sum(item.count for item in used if item.region is RegionId.DRAM)
+    columns = units * COPY_UNIT * (config.sdram.width if units else 0)
+    return words * config.rows * (config.lanes * mant + config.wgt_exp_width) + columns
 
 
 def distinct_weights(nodes: Iterable[Node]) -> int:
@@ -41,6 +49,11 @@ def check_weights_fit(graph: Graph, config: NpuConfig) -> None:
     """
     weights = distinct_weights(graph.nodes)
     need, have = -(-weights // (config.rows * config.lanes)), config.matrix_depth
-    if weights > _MANY and need > _FAR_TOO_MANY * have:
+    if config.dram:
+        columns, room = weights // config.native * config.row_columns, config.sdram.columns
+        if columns > room:
+            there = f"external memory has {room} columns"
+            raise CapacityError(f"does not fit into {config.name}: {there}, but {weights} weights need {columns}")
+    elif weights > _MANY and need > _FAR_TOO_MANY * have:
         there = f"matrix memory has {have} words"
         raise CapacityError(f"does not fit into {config.name}: {there}, but {weights} weights need at least {need}")
