@@ -11,14 +11,14 @@ import pytest
 from support.back_door import connected
 from support.device_runs import check_seeds
 from support.program_gen import random_program
-from support.rtl_configs import COPYING, COPYING_ENGINES
+from support.rtl_configs import COPYING, COPYING_ENGINES, COPYING_LANES
 
 pytestmark = pytest.mark.slow
 
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "10"))
 
 
-@pytest.fixture(scope="module", params=[COPYING, COPYING_ENGINES], ids=lambda config: config.name)
+@pytest.fixture(scope="module", params=[COPYING, COPYING_ENGINES, COPYING_LANES], ids=lambda config: config.name)
 def device(request):
     with connected(request.param) as device:
         yield device

@@ -75,6 +75,9 @@ COPYING_ENGINES = WRITABLE_ENGINES.replace(
     name="tiny-copying-engines", dram="sdram-32mb", dram_refresh=77, act_mant=9, wgt_mant=9
 )
 
+#: The same with integer chains and codes, whose rows have lanes in memories of their own.
+COPYING_LANES = TRAIN_SMALL.replace(name="train-copying", dram="sdram-32mb", dram_refresh=90, code_scaling=True)
+
 #: With a register that sums of some terms leave, in several tile engines.
 SHORT_REGISTER = TINY.replace(name="tiny-short", lanes=4, engines=2, acc_width=24, acc_register=24)
 
@@ -87,4 +90,5 @@ BY_MANTISSA = {
 NAMED = (
     TINY, UP5K, ECP5_85F_256, FED, FED_AHEAD, FOUR_ENGINES, EIGHT, SLIDING, NINE_TAPS, SCALING_NARROW, SHORT_REGISTER,
     WRITABLE, WRITABLE_ENGINES, WRITABLE_WINDOWS, TRAIN_SMALL, TRAIN_WHOLE, COPYING, COPYING_ENGINES,
+    COPYING_LANES,
 )  # fmt: skip

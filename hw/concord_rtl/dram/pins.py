@@ -21,8 +21,9 @@ class Command(IntEnum):
     NONE = 0b111
 
 
-#: Steps of the memory clock that are a period, where nothing else is known.
-PHASES = 16
+#: Steps of the memory clock that are a period in simulations; that are a period or more on boards, whose PLL makes
+#: eight steps in a period of an oscillator of 400 to 800 MHz.
+PHASES, BOARD_PHASES = 16, 128
 #: Address bit that a precharge of all banks has set.
 ALL_BANKS = 10
 

@@ -38,6 +38,25 @@ class Target:
 
 
 @dataclass(frozen=True)
+class ShiftedClock:
+    """A clock with the frequency of another one, whose phase changes while it runs.
+
+    Parameters
+    ----------
+    clk : Value
+        The clock.
+    step : Value
+        Its falling edge moves the phase by a step.
+    earlier : Value
+        The step is to an earlier phase, not to a later one. Stays some nanoseconds around the edge.
+    """
+
+    clk: Value
+    step: Value
+    earlier: Value
+
+
+@dataclass(frozen=True)
 class Pll(ABC):
     """Settings of a phase-locked loop.
 
@@ -53,8 +72,14 @@ class Pll(ABC):
     takes_pin = False
 
     @abstractmethod
-    def build(self, m: Module, pin: Value, clk: Value, locked: Value) -> None:
-        """Instantiate the PLL: ``pin`` is the oscillator, ``clk`` the clock it makes."""
+    def build(self, m: Module, pin: Value, clk: Value, locked: Value, shifted: ShiftedClock | None = None) -> None:
+        """Instantiate the PLL: ``pin`` is the oscillator, ``clk`` the clock it makes.
+
+        Raises
+        ------
+        ValueError
+            If there is to be a ``shifted`` clock, which PLLs of this family do not have.
+        """
 
 
 class UsbPll(ABC):

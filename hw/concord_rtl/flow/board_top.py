@@ -10,6 +10,7 @@ from concord.spec.links import LinkKind, LinkSpec
 from concord_boards import Board
 from concord_rtl.families.family import Pll
 from concord_rtl.flow.clocking import Clocking, clock_of
+from concord_rtl.flow.ports.sdram import SdramPads
 from concord_rtl.flow.ports.spi import SpiPort
 from concord_rtl.flow.ports.uart import UartPort, divisor_of
 from concord_rtl.parts.component import Component
@@ -49,7 +50,8 @@ class BoardTop(Component):
     Parameters
     ----------
     core : Component
-        Has the byte streams ``rx`` (received) and ``tx`` (to send), and the outputs ``done``, ``trapped`` and ``busy``.
+        Has the byte streams ``rx`` (received) and ``tx`` (to send), and the outputs ``done``, ``trapped`` and ``busy``;
+        ``sdram``, if it has an external memory.
     board : Board
         The board.
     clock_hz : int
@@ -66,7 +68,8 @@ class BoardTop(Component):
     def __init__(self, core: Any, board: Board, *, clock_hz: float, link: LinkSpec):
         self.core = core
         self.board = board
-        self.clocking = Clocking(board, clock_hz)
+        self.sdram = getattr(core, "sdram", None)
+        self.clocking = Clocking(board, clock_hz, shifted=self.sdram is not None)
         self.hz = self.clocking.hz
         self.port = self._port(link)
         super().__init__()
@@ -82,6 +85,12 @@ class BoardTop(Component):
         m.submodules.port = port = self.port
         wiring.connect(m, port.o, core.rx)
         wiring.connect(m, core.tx, port.i)
+
+        if self.sdram is not None:
+            m.submodules.sdram = pads = SdramPads(self.sdram.signature.part)
+            wiring.connect(m, core.sdram.pins, pads.pins)
+            wiring.connect(m, core.sdram.step, clocking.step)
+            m.d.comb += pads.clk.eq(clocking.memory_clk)
 
         states = (core.done, core.trapped, core.busy)
         for (name, number), state in zip(self.board.leds, states, strict=False):

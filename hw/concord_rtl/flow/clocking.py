@@ -9,8 +9,9 @@ from amaranth.lib import cdc, io
 
 from concord_boards import Board
 from concord_rtl.families import family_named
-from concord_rtl.families.family import Pll, Tuning
-from concord_rtl.parts.component import Component, Output
+from concord_rtl.families.family import Pll, ShiftedClock, Tuning
+from concord_rtl.parts.component import Component, Input, Output
+from concord_rtl.parts.shapes import stream_of
 
 #: Net of the clock in the netlist where settings of the PLL can be replaced after routing.
 NET = "clocking.clk"
@@ -52,6 +53,8 @@ class Clocking(Component):
         The board; decides about the kind of PLL.
     wanted_hz : int
         Frequency that is wanted, in hertz.
+    shifted : bool
+        Whether there is a second clock whose phase changes; :class:`ValueError` from the family if it has none.
 
     Attributes
     ----------
@@ -67,9 +70,18 @@ class Clocking(Component):
     rst = Output(1, "Reset of its domain, synchronous to it, if ``has_reset``.")
     start_clk = Output(1, "The clock of the start: the oscillator itself unless its pin belongs to the PLL.")
     runs = Output(1, "``clk`` runs and ``rst`` is over; synchronous to ``start_clk``.")
+    memory_clk = Output(1, "The clock of the external memory. Only if ``shifted``.", when=lambda self: self.shifted)
+    step = Input(
+        stream_of(1),
+        "That clock is to be one phase later, for 1 earlier; synchronous to ``clk``. Only if ``shifted``.",
+        when=lambda self: self.shifted,
+    )
 
-    def __init__(self, board: Board, wanted_hz: float):
-        self.board = board
+    #: Cycles of a step of the phase, a power of two: half of them in front of the edge that makes it.
+    STEP_CYCLES = 64
+
+    def __init__(self, board: Board, wanted_hz: float, *, shifted: bool = False):
+        self.board, self.shifted = board, shifted
         self.hz, self.pll = clock_of(board, wanted_hz)
         self.tunable = tunable(board, wanted_hz)
         self.has_reset = not self.tunable
@@ -80,8 +92,9 @@ class Clocking(Component):
         port = platform.request(self.board.oscillator, dir="-")
         m.domains.start = ClockDomain(reset_less=True, local=True)
         clk, pll_locked, waiting = Signal(), Signal(), Signal(init=1)
+        shifted = self._shifted(m) if self.shifted else None
         if self.pll is not None and self.pll.takes_pin:
-            self.pll.build(m, port.io, clk, pll_locked)
+            self.pll.build(m, port.io, clk, pll_locked, shifted)
             m.d.comb += ClockSignal("start").eq(clk)
         else:
             pad: Any = io.Buffer("i", port)
@@ -90,7 +103,7 @@ class Clocking(Component):
             if self.pll is None:
                 m.d.comb += [clk.eq(pad.i), pll_locked.eq(1)]
             else:
-                self.pll.build(m, pad.i, clk, pll_locked)
+                self.pll.build(m, pad.i, clk, pll_locked, shifted)
 
         locked = Signal()
         m.submodules.synchronizer = cdc.FFSynchronizer(pll_locked, locked, o_domain="start")
@@ -106,3 +119,14 @@ class Clocking(Component):
         else:
             m.submodules.gate = tuning_of(self.board).gate(clk, ~waiting, self.clk)
         return m
+
+    def _shifted(self, m: Module) -> ShiftedClock:
+        """The second clock, and the pulses that move it."""
+        m.domains.steps = ClockDomain(reset_less=True, local=True)
+        m.d.comb += ClockSignal("steps").eq(self.clk)
+        count, pulse, earlier = Signal(range(self.STEP_CYCLES)), Signal(init=1), Signal()
+        with m.If(self.step.valid):
+            m.d.steps += count.eq(count + 1)
+        m.d.steps += [pulse.eq(~count[-1]), earlier.eq(self.step.payload)]
+        m.d.comb += self.step.ready.eq(count.all())
+        return ShiftedClock(self.memory_clk, pulse, earlier)

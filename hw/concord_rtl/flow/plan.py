@@ -24,6 +24,7 @@ from concord.utils.cache import digest, source_digest
 from concord_boards.board import Board, Placement
 from concord_rtl.core.implementation import Contents
 from concord_rtl.core.top import NpuTop
+from concord_rtl.dram.pins import BOARD_PHASES
 from concord_rtl.families import family_named
 from concord_rtl.flow import contents as memories
 from concord_rtl.flow.bitstream import Flow
@@ -224,9 +225,13 @@ class Plan:
         """Write the design in RTLIL, with pseudo-random contents in its block RAMs."""
         hardware = self.config.replace(board="", clock_hz=0)  # which are those of the board that is built for
         self.flow.generate(
-            lambda: BoardTop(NpuTop(self.config, self._marked()), self.board, clock_hz=self.wanted, link=self.link),
+            lambda: BoardTop(self._top(), self.board, clock_hz=self.wanted, link=self.link),
             digest(source_key(), hardware.to_dict(), self.fixed, self.wanted, self.link.name, self.link.baud),
         )
+
+    def _top(self) -> NpuTop:
+        """The NPU; the clock of its external memory has as many phases as a PLL may make."""
+        return NpuTop(self.config, self._marked(), phases=BOARD_PHASES)
 
     def synthesize(self) -> None:
         """Make the design and its netlist."""

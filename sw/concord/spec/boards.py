@@ -26,12 +26,15 @@ class BoardSpec:
         Target that place and route of the first preset begins with, if its placement on the board has none.
     links : tuple of LinkSpec
         What it can be connected by. The first is the one if nothing says which.
+    dram : str
+        Name of its external memory in :data:`concord.spec.dram.PARTS`; empty if it has none that the generator drives.
     """
 
     presets: tuple[str, ...]
     clock_hz: int
     aim_hz: int
     links: tuple[LinkSpec, ...] = (uart(),)
+    dram: str = ""
 
     @property
     def preset(self) -> str:
@@ -62,6 +65,7 @@ _LFE5U_85F = BoardSpec(
     clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-256"),
     aim_hz=74_000_000,
     links=_ULX3S,
+    dram="sdram-32mb",
 )
 
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
@@ -77,7 +81,7 @@ BOARD_SPECS: dict[str, BoardSpec] = {
         links=(uart(6_000_000), spi(SLOW_SPI_HZ)),
     ),
     "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_ORANGECRAB),
-    "orangecrab-85f": replace(_LFE5U_85F, links=_ORANGECRAB),
+    "orangecrab-85f": replace(_LFE5U_85F, links=_ORANGECRAB, dram=""),
     "icepi-zero": BoardSpec(
         presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=(uart(3_000_000), USB, spi(SPI_HZ))
     ),

@@ -63,10 +63,16 @@ def presets_of(board: str, name: str | None = None) -> list[NpuConfig]:
     if name is not None and preset(name).name not in spec.presets:
         raise ValueError(f"preset must be one of those of {board} ({', '.join(spec.presets)}), not {name!r}")
     return [
-        PRESETS[listed].replace(board=board, **({"clock_hz": spec.clock_hz} if listed == spec.preset else {}))
+        on_board(PRESETS[listed], board).replace(**({"clock_hz": spec.clock_hz} if listed == spec.preset else {}))
         for listed in spec.presets
         if name in (None, listed)
     ]
+
+
+def on_board(config: NpuConfig, board: str) -> NpuConfig:
+    """The configuration on a board: without the external memory, if the board does not have it."""
+    there = config.dram == board_spec(board).dram
+    return config.replace(board=board, **({} if there else {"dram": "", "dram_refresh": 0}))
 
 
 def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:

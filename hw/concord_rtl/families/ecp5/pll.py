@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from amaranth import *
 
-from concord_rtl.families.family import ALMOST, Pll, UsbPll, nearest
+from concord_rtl.families.family import ALMOST, Pll, ShiftedClock, UsbPll, nearest
 
 #: Limits of the EHXPLLL in Hz, and of its dividers.
 VCO = (400e6, 800e6)
@@ -26,8 +26,9 @@ class Ecp5Pll(Pll):
     fb_div: int
     out_div: int
 
-    def build(self, m: Module, pin: Value, clk: Value, locked: Value) -> None:
+    def build(self, m: Module, pin: Value, clk: Value, locked: Value, shifted: ShiftedClock | None = None) -> None:
         feedback = Signal()
+        more = {} if shifted is None else self._shifted(shifted)
         m.submodules.pll = _ehxplll(
             pin,
             feedback,
@@ -41,7 +42,23 @@ class Ecp5Pll(Pll):
             p_CLKOS_CPHASE=self.fb_div - 1,
             o_CLKOP=clk,
             o_CLKOS=feedback,
+            **more,
         )
+
+    def _shifted(self, shifted: ShiftedClock) -> dict[str, Any]:
+        """Settings of CLKOS2, which is divided as the clock is, with a phase that changes."""
+        return {
+            "p_CLKOS2_ENABLE": "ENABLED",
+            "p_CLKOS2_DIV": self.out_div,
+            "p_CLKOS2_CPHASE": self.out_div - 1,
+            "p_DPHASE_SOURCE": "ENABLED",
+            "i_ENCLKOS2": Const(0),
+            "i_PHASESEL0": Const(1),
+            "i_PHASESEL1": Const(0),
+            "i_PHASEDIR": shifted.earlier,
+            "i_PHASESTEP": shifted.step,
+            "o_CLKOS2": shifted.clk,
+        }
 
 
 class Ecp5UsbPll(UsbPll):
@@ -94,7 +111,8 @@ class Ecp5UsbPll(UsbPll):
 
 
 def _ehxplll(pin: Value, feedback: Value, locked: Value, **settings: Any) -> Instance:
-    """The PLL with its outputs CLKOP and CLKOS, which run all the time and keep their phases."""
+    """The PLL with its outputs CLKOP and CLKOS, which run all the time; phases stay if nothing else is said."""
+    still = {"i_PHASESEL0": Const(0), "i_PHASESEL1": Const(0), "i_PHASEDIR": Const(1), "i_PHASESTEP": Const(1)}
     return Instance(
         "EHXPLLL",
         a_ICP_CURRENT="12",
@@ -111,14 +129,10 @@ def _ehxplll(pin: Value, feedback: Value, locked: Value, **settings: Any) -> Ins
         i_STDBY=Const(0),
         i_ENCLKOP=Const(0),
         i_ENCLKOS=Const(0),
-        i_PHASESEL0=Const(0),
-        i_PHASESEL1=Const(0),
-        i_PHASEDIR=Const(1),
-        i_PHASESTEP=Const(1),
         i_PHASELOADREG=Const(1),
         i_PLLWAKESYNC=Const(0),
         o_LOCK=locked,
-        **settings,
+        **(still | settings),
     )
 
 

@@ -18,13 +18,21 @@ WORDS = {
     "CLKOS_DIV": "fb_div",
     "CLKOS_CPHASE": "fb_div",
 }
+#: Those of an output whose phase changes, in a PLL that has one.
+SHIFTED_WORDS = {"CLKOS2_DIV": "out_div", "CLKOS2_CPHASE": "out_div"}
+SHIFTED = "enum: DPHASE_SOURCE ENABLED"
 WIDTH = (DIVIDERS - 1).bit_length()
 #: Settings of a PLL with the feedback that :class:`Ecp5Pll` has; that of a link has another one.
-GROUP = re.compile(r"(?m)^\.tile_group .*\n(?:\w+: .*\n)*?enum: FEEDBK_PATH CLKOS$")
+GROUP = re.compile(r"(?m)^\.tile_group .*\n(?:\w+: .*\n)*?enum: FEEDBK_PATH CLKOS\n(?:\w+: .*\n)*")
 
 
 def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?m)^(word: {name} )([01]{{{WIDTH}}})$")
+
+
+def _words(group: str) -> dict[str, str]:
+    """Settings of a PLL, by name."""
+    return WORDS | (SHIFTED_WORDS if SHIFTED in group else {})
 
 
 def tuning(text: str, input_hz: float) -> Ecp5Pll:
@@ -39,7 +47,7 @@ def tuning(text: str, input_hz: float) -> Ecp5Pll:
     if len(groups) != 1:
         raise ValueError(f"the design must have one PLL with feedback from CLKOS, not {len(groups)}")
     dividers: dict[str, int] = {}
-    for name, part in WORDS.items():
+    for name, part in _words(groups[0]).items():
         words = _pattern(name).findall(groups[0])
         if len(words) != 1:
             raise ValueError(f"the PLL must have one {name}, not {len(words)}")
@@ -56,7 +64,7 @@ def tuned(text: str, pll: Ecp5Pll, input_hz: float) -> str:
 
     def replaced(group: re.Match[str]) -> str:
         settings = group[0]
-        for name, part in WORDS.items():
+        for name, part in _words(settings).items():
             settings = _pattern(name).sub(rf"\g<1>{getattr(pll, part) - 1:0{WIDTH}b}", settings)
         return settings
 
@@ -67,7 +75,7 @@ class Ecp5Tuning(Tuning):
     """Dividers in the text of a placed design; a ``DCCA`` stops the clock until the PLL has locked."""
 
     most_hz = OUT_MAX
-    settings = tuple(WORDS)
+    settings = *WORDS, *SHIFTED_WORDS
 
     def read(self, text: str, input_hz: float) -> Ecp5Pll:
         return tuning(text, input_hz)

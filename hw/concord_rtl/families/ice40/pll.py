@@ -7,7 +7,7 @@ from itertools import product
 
 from amaranth import *
 
-from concord_rtl.families.family import ALMOST, Pll, nearest
+from concord_rtl.families.family import ALMOST, Pll, ShiftedClock, nearest
 
 #: Limits of the SB_PLL40 in Hz, and of its dividers.
 VCO = (533e6, 1066e6)
@@ -31,7 +31,9 @@ class Ice40Pll(Pll):
 
     takes_pin = True
 
-    def build(self, m: Module, pin: Value, clk: Value, locked: Value) -> None:
+    def build(self, m: Module, pin: Value, clk: Value, locked: Value, shifted: ShiftedClock | None = None) -> None:
+        if shifted is not None:
+            raise ValueError("shifted must be left out: phases of this PLL do not change while it runs")
         m.submodules.pll = Instance(
             "SB_PLL40_PAD",
             p_FEEDBACK_PATH="SIMPLE",
