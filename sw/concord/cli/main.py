@@ -31,6 +31,7 @@ SECTIONS = {
         "presets": LazyCommand("presets", "presets"),
         "fit": LazyCommand("fit", "fit"),
         "flash": LazyCommand("flash", "flash"),
+        "memtest": LazyCommand("memtest", "memtest"),
         "gates": LazyCommand("gates", "gates"),
         "asm": LazyCommand("words", "asm"),
         "disasm": LazyCommand("words", "disasm"),

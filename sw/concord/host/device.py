@@ -170,12 +170,20 @@ class Device(ABC):
         """
         image.check(self.config)
         self.image = None
+        if any(segment.region is RegionId.DRAM for segment in image.segments):
+            self._check_dram()
         program = self.regions[RegionId.PROGRAM]
         self._write(program, 0, to_bytes(image.program, program.nbytes).tobytes())
         for segment in image.segments:
             self._write(self.regions[segment.region], segment.start, segment.data)
         self.clear_flags()
         self.image = image
+
+    def _check_dram(self) -> None:
+        """:class:`DeviceError` if the external memory does not work."""
+        from concord.host.dram import check_dram  # which needs this module
+
+        check_dram(self)
 
     def start(self, pc: int = 0, *, adds: bool = False) -> None:
         """Start a run at ``pc``; after the end of the instruction memory it traps with ``PC_RANGE``.

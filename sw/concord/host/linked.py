@@ -10,13 +10,15 @@ from concord.host.device import COUNTERS, Counters, Device, Outputs
 from concord.host.errors import DeviceError, LinkError, MismatchError, RunTimeout
 from concord.host.feeder import FeederClient
 from concord.host.link import Identity, Link
+from concord.host.transport import ColumnStore
 from concord.image import Image, Phase
 from concord.image.feeder_scripts import FeedError, Route, Stream, stream
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Trap
 from concord.spec.links import LinkSpec, window_of
 from concord.spec.memmap import REGISTERS, Reg, Region, RegionId
-from concord.spec.presets import PRESETS
+from concord.spec.presets import PRESETS, presets_of
 from concord.spec.stored import outdated
 
 #: One WAIT takes at most this part of a second on a device with the clock of its configuration.
@@ -180,6 +182,10 @@ class LinkedDevice(Device):
         return self.link.read(region, addr, count)
 
     def _write(self, region: Region, addr: int, data: bytes) -> None:
+        transport = self.link.transport
+        if region.id is RegionId.DRAM and isinstance(transport, ColumnStore) and transport.store_columns(addr, data):
+            self.report_written(len(data))
+            return
         if not self._posting:
             self.link.write(region, addr, data, None if region.id == RegionId.REGS else self.progress)
             return
@@ -195,7 +201,8 @@ def identify(identity: Identity, config: NpuConfig | None) -> NpuConfig:
     """Return the configuration of a device; :class:`MismatchError` if it is not the expected one or not known."""
     if identity.version != SPEC_VERSION:
         raise MismatchError(f"device must have specification version {SPEC_VERSION}, not {identity.version}")
-    known = {preset.fingerprint: preset for preset in PRESETS.values()}
+    known = {config.fingerprint: config for board in BOARD_SPECS for config in presets_of(board)}
+    known |= {config.fingerprint: config for config in PRESETS.values()}
     if config is None:
         if identity.fingerprint not in known:
             raise MismatchError(

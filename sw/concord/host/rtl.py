@@ -214,6 +214,13 @@ class RtlTransport(CompiledDesign):
             raise ValueError(f"words of {bank.name} must have {bank.width} bits")
         self.call("poke", bank.number, first, len(data), np.ascontiguousarray(data).ctypes.data_as(TEXT))
 
+    def store_columns(self, first: int, data: bytes) -> bool:
+        """Put columns into the external memory, whose part is simulated beside the design."""
+        if self.byte_time or "sdram" not in self.banks:
+            return False
+        self.poke(self.banks["sdram"], first, np.frombuffer(data, np.uint8).reshape(-1, 2))
+        return True
+
     @staticmethod
     def _check_span(bank: Bank, first: int, count: int) -> None:
         if not 0 <= first <= first + count <= bank.depth:

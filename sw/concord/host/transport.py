@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class Transport(Protocol):
@@ -37,3 +37,11 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Let go of the device."""
+
+
+@runtime_checkable
+class ColumnStore(Protocol):
+    """A simulation whose external memory is beside the design."""
+
+    def store_columns(self, first: int, data: bytes) -> bool:
+        """Put columns into it in no time; ``False`` if they are to go over the link."""

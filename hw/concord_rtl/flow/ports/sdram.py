@@ -34,8 +34,9 @@ class SdramPads(Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         resource, pins = platform.request("sdram", 0, dir=dict.fromkeys(_PINS, "-")), self.pins
-        m.submodules.clk = clk = io.Buffer("o", resource.clk)
-        m.submodules.dq = dq = io.FFBuffer("io", resource.dq)
+        clk: Any = io.Buffer("o", resource.clk)
+        dq: Any = io.FFBuffer("io", resource.dq)
+        m.submodules.clk, m.submodules.dq = clk, dq
         m.d.comb += [clk.o.eq(self.clk), dq.o.eq(pins.dq_o), dq.oe.eq(pins.oe), pins.dq_i.eq(dq.i)]
         values = {
             "clk_en": Const(1),
@@ -46,6 +47,7 @@ class SdramPads(Component):
             "dqm": pins.mask,
         }
         for name, value in values.items():
-            m.submodules[name] = pad = io.FFBuffer("o", getattr(resource, name))
+            pad: Any = io.FFBuffer("o", getattr(resource, name))
+            m.submodules[name] = pad
             m.d.comb += pad.o.eq(value)
         return m
