@@ -18,7 +18,7 @@ from concord.emulator.phases import BatchPhase, Footprint, footprint
 from concord.emulator.plan import ChainSlice, chain_slices
 from concord.emulator.reference import ReferenceMachine
 from concord.emulator.run import Run, report
-from concord.emulator.tiles import Tiles
+from concord.emulator.tiles import Tiles, check_written_once
 from concord.emulator.workers import available, chunk, share
 from concord.golden import blocks
 from concord.image import Memories
@@ -343,10 +343,7 @@ class Emulator:
         key = tuple(pcs)
         if key not in self._tiles_of:
             chains = [chain for pc in pcs for chain in self._trace(pc).chains]
-            self._tiles_of[key] = tiles = Tiles(self.config, chains, self._written)
-            copied = {tile for pc in pcs for copy in self._trace(pc).copies for tile in copy.tiles(self.config)}
-            if both := sorted(tiles.written & copied):
-                raise ValueError(f"tiles that m_wr writes must not be written by copies, as tile {both[0]} is")
+            self._tiles_of[key] = Tiles(self.config, chains, self._written)
         return self._tiles_of[key]
 
     def _plan(self, size: int, pc: int, fast: bool, tiles: Tiles) -> _Plan:
@@ -393,7 +390,8 @@ class Emulator:
 
     def _trace(self, pc: int) -> Trace:
         if pc not in self._traces:
-            self._traces[pc] = trace(self.memories.program.tolist(), self.config, pc)
+            self._traces[pc] = made = trace(self.memories.program.tolist(), self.config, pc)
+            check_written_once(made, self.config)
         return self._traces[pc]
 
     def _access(self, chain: Chain) -> Access:

@@ -14,6 +14,7 @@ from concord.cycles import window_steps
 from concord.emulator.integers import IntegerUnit
 from concord.emulator.reference_integers import ReferenceIntegers
 from concord.emulator.run import Run, ended_by, report
+from concord.emulator.tiles import check_written_once
 from concord.golden import accumulate, binary16, blocks, table
 from concord.golden.integers import IntegerRangeError
 from concord.golden.scale import scale_accumulators
@@ -55,7 +56,9 @@ class ReferenceMachine:
     def run(self, pc: int = 0) -> Run:
         """One run from ``pc`` to ``halt`` or to a trap."""
         self.start()
-        return self.execute(trace(self.memories.program.tolist(), self.config, pc), self._integers)
+        run = trace(self.memories.program.tolist(), self.config, pc)
+        check_written_once(run, self.config)
+        return self.execute(run, self._integers)
 
     def execute(self, run: Trace, integers: IntegerUnit | ReferenceIntegers | None) -> Run:
         """Everything that a program executes, one after the other; ``integers`` executes integer chains and steps."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from concord.program import Chain
+from concord.program import Chain, Trace
 from concord.program.matrix_writes import row_words
 from concord.program.weights import product_words
 from concord.spec.config import NpuConfig
@@ -86,3 +86,11 @@ def written_tiles(chain: Chain, config: NpuConfig) -> set[int]:
     if chain.into_matrix is None:
         return set()
     return set(np.unique(chain.written_rows(config) // config.rows).tolist())
+
+
+def check_written_once(run: Trace, config: NpuConfig) -> None:
+    """:class:`ValueError` if copies and ``m_wr`` write rows of the same tile."""
+    copied = {tile for copy in dict.fromkeys(run.copies) for tile in copy.tiles(config)}
+    chains = dict.fromkeys(run.chains) if copied else ()
+    if both := sorted(tile for chain in chains for tile in written_tiles(chain, config) & copied):
+        raise ValueError(f"tiles that m_wr writes must not be written by copies, as tile {both[0]} is")

@@ -16,6 +16,8 @@ from concord.utils.arrays import Bits
 _READS = 10_000
 #: Columns that are written and read at a time.
 _PIECE = 1 << 14
+#: Prime number that scatters the pieces of a test over the memory.
+_SPREAD = 2_654_435_761
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,9 @@ def _pieces(columns: int, size: int) -> Iterator[tuple[int, int]]:
     """First column and number of pieces that are spread over the memory: all address bits change."""
     count = -(-columns // _PIECE)
     length = -(-columns // count)
+    share = size // count
     for k in range(count):
-        yield min(size - length, k * (size // count) + k * 577 % max(1, size // count - length + 1)), length
+        yield k * share + k * _SPREAD % (share - length + 1), length
 
 
 def _numbers(first: int, count: int, seed: int, inverted: int) -> Bits:

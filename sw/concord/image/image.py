@@ -209,13 +209,16 @@ class Image:
     def loaded(self) -> dict[RegionId, tuple[int, int]]:
         """Words that are loaded, and words that there are, by memory.
 
-        Counted as programs address them: a word of the matrix memory is one of all tile engines together.
+        Counted as programs address them: a word of the matrix memory is one of all tile engines together. The external
+        memory is left out if nothing is loaded into it.
         """
         counts = {RegionId.PROGRAM: len(self.program)}
         for part in self.segments:
             counts[part.region] = counts.get(part.region, 0) + part.count
         shares = {}
         for region, memory in regions(self.config).items():
+            if region is RegionId.DRAM and region not in counts:
+                continue
             unit = self.config.rows if region is RegionId.MATRIX else 1
             shares[region] = counts.get(region, 0) // unit, memory.depth // unit
         return shares
@@ -335,12 +338,12 @@ def hex_files(image: Image, config: NpuConfig | None = None, *, banks: bool = Tr
 
     One file per memory, each exactly as long as the memory: ``program``, ``narrow``, ``wide``, ``table``, ``slots``,
     and ``matrix_00`` and following, one for each of the T*N rows; or without ``banks`` a single ``matrix`` in the order
-    of host addresses.
+    of host addresses. The external memory has none, as it is outside the design.
     """
     image.check(config)
     table = regions(image.config)
     files: dict[str, str] = {}
-    for region_id in (RegionId.PROGRAM, *LOADABLE):
+    for region_id in (RegionId.PROGRAM, *(region for region in LOADABLE if region is not RegionId.DRAM)):
         digits = -(-table[region_id].word.width // 4)
         lines = [f"{word:0{digits}x}\n" for word in image.memory(region_id)]
         if region_id == RegionId.MATRIX and banks:

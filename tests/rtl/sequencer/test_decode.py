@@ -11,7 +11,7 @@ from concord.spec.operations import WRITE_OPS, Trap
 from concord_rtl.sequencer.decode import Decoder
 from support.bench import simulate
 from support.integer_contents import TRAIN_WHOLE
-from support.rtl_configs import EIGHT, SCALING, TINY, WRITABLE
+from support.rtl_configs import COPYING, EIGHT, SCALING, TINY, WRITABLE
 
 
 def expected(word, config):
@@ -41,7 +41,7 @@ def word_of(rng):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "config", [TINY, EIGHT, SCALING, WRITABLE, TRAIN_WHOLE], ids=lambda config: config.name + "-words"
+    "config", [TINY, EIGHT, SCALING, WRITABLE, TRAIN_WHOLE, COPYING], ids=lambda config: config.name + "-words"
 )
 def test_words_with_several_faults(config):
     rng = random.Random(config.name)

@@ -22,7 +22,8 @@ class Board(DeviceModel):
 
     def __init__(self, config, waits=0, **status):
         super().__init__(config)
-        self.waits, self.status, self.patience = waits, {"done": 0, "trapped": 0, "reserved": 0, **status}, []
+        self.waits, self.patience = waits, []
+        self.status = {field.name: 0 for field in STATUS.fields if field.name != "busy"} | status
 
     def _execute(self, frame):
         payload = super()._execute(frame)

@@ -11,7 +11,7 @@ from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY
 from concord.spec.rules import ProgramRule
 from support.integer_contents import TRAIN_SMALL
-from support.rtl_configs import WRITABLE
+from support.rtl_configs import COPYING, COPYING_ENGINES, WRITABLE
 
 WINDOWS = TINY.replace(lanes=4, window_taps=4)
 #: Rows of tiles of the matrix memory of ``WRITABLE``.
@@ -46,6 +46,8 @@ EXAMPLES = {
     ProgramRule.OWN_WINDOWS: (WINDOWS, changed(SLIDING, "narrow, 18", "narrow, 11")),
     ProgramRule.ROWS_INSIDE: (WRITABLE, f"set_addr 1, {TILE_ROWS}\nv_rd wide, 0\nm_wr 0, reg=1"),
     ProgramRule.OWN_TILES: (WRITABLE, "v_rd narrow, 0\nmv_mul 0\nm_wr 0"),
+    ProgramRule.COPIES_INSIDE: (COPYING, f"copy 0, 0, {COPYING.matrix_depth - COPYING.steps}, {COPYING.rows + 1}"),
+    ProgramRule.COPIED_ROWS: (COPYING_ENGINES, "copy 0, 0, 0, 1\nv_rd wide, 0\nm_wr 0"),
     ProgramRule.INTERVAL: (TRAIN_SMALL, "i_run 3, peak=1"),
     ProgramRule.ONE_OPERAND: (TRAIN_SMALL, "i_run 4, add=1, mask=1, peak=1"),
     ProgramRule.NARROW_OPERAND: (TRAIN_SMALL, "i_opd wide, 0, 4\ni_run 4, mask=1, peak=1"),
@@ -73,7 +75,7 @@ EXECUTED = (ProgramRule.TERMS, ProgramRule.SOME_TAP)
 
 def everything(config):
     """All words of the memories that programs read."""
-    ids = (RegionId.NARROW, RegionId.WIDE, RegionId.TENSORS, RegionId.FACTORS)
+    ids = (RegionId.NARROW, RegionId.WIDE, RegionId.TENSORS, RegionId.FACTORS, RegionId.DRAM)
     spans = [Span(id, 0, region.depth) for id, region in regions(config).items() if id in ids]
     return [*spans, Span(RegionId.MATRIX, 0, config.matrix_depth)]
 

@@ -148,7 +148,11 @@ def test_derived_numbers_of_the_presets(config):
 @pytest.mark.parametrize("config", PRESETS.values(), ids=PRESETS)
 def test_regions_follow_the_configuration(config):
     table = regions(config)
-    core = {*CORE_REGIONS, *(INTEGER_REGIONS if config.integer_chains else ())}
+    core = {
+        *CORE_REGIONS,
+        *(INTEGER_REGIONS if config.integer_chains else ()),
+        *([RegionId.DRAM] if config.dram else ()),
+    }
     assert set(table) == {*core, *(FEEDER_REGIONS if config.inbox else ())}
     assert set(regions(config.replace(inbox=4096))) == {*core, *FEEDER_REGIONS}
     assert table[RegionId.MATRIX].depth == config.matrix_depth * config.engines * config.native
@@ -164,7 +168,7 @@ def test_a_table_slot_reaches_every_table_that_fits():
 
 
 def test_every_parameter_is_covered_here():
-    later = {"serial", "integer_chains"}
+    later = {"serial", "integer_chains", "dram", "dram_refresh"}
     assert set(CHANGES) | later == {field.name for field in dataclasses.fields(NpuConfig)}
     assert {name for name, _, _ in WRONG} | {"name", "stochastic", *FLAGS, "clock_hz", "board"} == set(CHANGES)
 
@@ -185,7 +189,7 @@ def test_integer_chains_have_regions_and_a_fingerprint_of_their_own():
     chains = PRESETS["ecp5-85f"]
     config = chains.replace(integer_chains=False)
     assert chains.fingerprint != config.fingerprint
-    assert set(regions(chains)) == {*CORE_REGIONS, *FEEDER_REGIONS, *INTEGER_REGIONS} == set(RegionId)
+    assert set(regions(chains)) == {*CORE_REGIONS, *FEEDER_REGIONS, *INTEGER_REGIONS, RegionId.DRAM} == set(RegionId)
 
 
 @pytest.mark.parametrize(
@@ -287,4 +291,4 @@ def test_other_definitions_have_another_version():
     Whoever changes an instruction, a region, a register or a frame raises SPEC_VERSION, and puts the new pair here. A
     change that only configurations with a new parameter know has that parameter in the fingerprint instead.
     """
-    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "a0241d150a77b4e7")
+    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "46430ef453f2ab80")

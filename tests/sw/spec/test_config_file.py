@@ -1,5 +1,7 @@
 """Configurations in files: written, read, and refused with what is wrong."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def test_a_file_by_hand(tmp_path):
     same = written(tmp_path, 'preset = "tiny"\nname = "tiny"\n')
     assert read_config(same) == TINY
     values = {k: v for k, v in TINY.to_dict().items() if k not in ("name", "board")}
-    text = "".join(f"{k} = {str(v).lower()}\n" for k, v in values.items())
+    text = "".join(f"{k} = {json.dumps(v)}\n" for k, v in values.items())
     assert read_config(written(tmp_path, text)) == TINY.replace(name="mine"), "without a preset"
 
 

@@ -6,7 +6,7 @@ import pytest
 from concord.spec.boards import BOARD_SPECS, DEFAULT_BOARD, board_spec, boards_with
 from concord.spec.name_choice import NameChoice
 from concord.spec.names import nearest_name, unknown_name
-from concord.spec.presets import PRESETS, REMOVED, preset, presets_of
+from concord.spec.presets import PRESETS, REMOVED, on_board, preset, presets_of
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,8 @@ def test_presets_of_a_board():
         assert first == PRESETS[spec.preset].replace(clock_hz=spec.clock_hz, board=board), (
             "the clock is that of this board"
         )
-        assert others == [PRESETS[name].replace(board=board) for name in spec.presets[1:]]
+        assert others == [on_board(PRESETS[name], board) for name in spec.presets[1:]]
+        assert all(config.dram in ("", spec.dram) for config in (first, *others))
         assert all(board in boards_with(name) for name in spec.presets)
     assert [one.name for one in presets_of("ulx3s-85f", "ecp5-85f")] == ["ecp5-85f"]
     with pytest.raises(ValueError, match=r"^preset must be one of those of icebreaker \(up5k\), not 'tiny'$"):

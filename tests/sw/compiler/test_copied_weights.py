@@ -1,0 +1,100 @@
+"""Networks with more weights than the matrix memory holds: the bits of an NPU that holds them all."""
+
+import numpy as np
+import pytest
+
+from concord.compiler.emission.copied_weights import DenseWeights, blocks_of, copied, groups_of_block
+from concord.compiler.model import compile_graph
+from concord.cycles import count
+from concord.networks.calibrated import emulate
+from concord.program import trace
+from concord.program.allocator import CapacityError
+from concord.spec.isa import COPY_UNIT
+from concord.spec.memmap import RegionId
+from concord.spec.presets import ECP5_85F
+from support.compiled_nets import perceptron, recurrent
+
+#: A matrix memory of a few tiles; with one and with several tile engines.
+SMALL = ECP5_85F.replace(name="small", native=8, lanes=4, integer_chains=False, matrix_depth=32, table_depth=2048)
+ENGINES = SMALL.replace(name="small-engines", engines=2)
+CONFIGS = [SMALL, ENGINES]
+
+
+def large(config):
+    """The same NPU with a matrix memory for all weights, and no other."""
+    return config.replace(matrix_depth=1 << 14, dram="", dram_refresh=0)
+
+
+def check(graph, config, samples=3, seed=0):
+    """Compare results; returns the copies of the program."""
+    rng = np.random.default_rng(seed)
+    x = {name: rng.normal(0, 1, (samples, *graph.sample_shape(name))) for name in graph.inputs}
+    small, whole = (compile_graph(graph, each) for each in (config, large(config)))
+    want = emulate(whole, x)
+    for name, values in emulate(small, x).items():
+        assert values.tobytes() == want[name].tobytes(), name
+    image = small.package.image
+    assert trace(whole.package.image.program, large(config)).copies == ()
+    assert count(image.program, config).cycles > count(whole.package.image.program, large(config)).cycles
+    return trace(image.program, config).copies
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+@pytest.mark.parametrize("widths", [(40, 40, 24), (100, 17), (9, 70, 65, 3)])
+def test_perceptrons(config, widths):
+    copies = check(perceptron(*widths), config)
+    assert copies and all(copy.column % COPY_UNIT == 0 for copy in copies)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers(op):
+    steps = 3
+    copies = check(recurrent(op, 24, 20, steps), SMALL)
+    assert len(copies) > len(set(copies)), "they are in the loop over the time steps"
+
+
+def test_a_network_that_fits_has_the_same_program():
+    graph = perceptron(12, 20, 5)
+    with_memory, without = (compile_graph(graph, config) for config in (SMALL, SMALL.replace(dram="", dram_refresh=0)))
+    assert with_memory.package.image.program == without.package.image.program
+    assert with_memory.package.image.segments == without.package.image.segments
+
+
+def test_a_result_vector_whose_weights_do_not_fit():
+    with pytest.raises(CapacityError, match="matrix memory has 32 words, but 34 are needed"):
+        compile_graph(perceptron(8 * 17, 8), SMALL)
+
+
+def test_more_weights_than_the_external_memory_has_room_for():
+    part = SMALL.sdram.columns // SMALL.row_columns * SMALL.native
+    with pytest.raises(CapacityError, match=r"external memory has 16777216 columns, but \d+ weights need \d+"):
+        compile_graph(perceptron(4096, part // 4096 + 8), SMALL)
+
+
+def test_which_weights_stay():
+    """Those of recurrent layers first, then the smallest; with a buffer for the rest, and blocks within the program."""
+    weights = [DenseWeights("often", 4, 2, 25), DenseWeights("small", 2, 4), DenseWeights("large", 40, 8)]
+    assert copied(weights, 400, SMALL) == (set(), 0)
+    names, buffer = copied(weights, 90, SMALL)
+    assert names == {"large"} and buffer == 74
+    names, buffer = copied([DenseWeights("a", 200, 8), DenseWeights("b", 200, 8)], 96, SMALL.replace(program_depth=96))
+    assert names == {"a", "b"} and buffer == 96, "few blocks"
+    assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == (set(), 0)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_blocks_cover_all_results(config):
+    weights, vectors = DenseWeights("w", 7, 6), 7 * config.engines
+    blocks = blocks_of(weights, vectors, 20, config)
+    assert groups_of_block(weights, 20, config) == 3
+    assert [block.first for block in blocks] == [0, 3 * config.engines, 6 * config.engines]
+    assert sum(block.count for block in blocks) == vectors
+    assert [block.rows for block in blocks] == [3 * 3 * config.rows] * 2 + [3 * config.rows]
+    ends = [block.unit * COPY_UNIT + block.rows * config.row_columns for block in blocks]
+    assert all(end <= block.unit * COPY_UNIT for end, block in zip(ends, blocks[1:], strict=False))
+
+
+def test_columns_are_constants_of_the_image():
+    image = compile_graph(perceptron(40, 40, 24), SMALL).package.image
+    columns = [part for part in image.segments if part.region is RegionId.DRAM]
+    assert columns and image.loaded()[RegionId.DRAM][0] == sum(part.count for part in columns)

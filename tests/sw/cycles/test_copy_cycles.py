@@ -1,0 +1,53 @@
+"""Cycles of copies; the RTL has them, too (``tests/rtl/test_copies_rtl.py``)."""
+
+import random
+
+import pytest
+
+from concord.cycles import count, dram
+from concord.program.assembler import assemble
+from concord.spec.dram import SDRAM_32MB
+from concord.spec.presets import ECP5_85F
+from support.rtl_configs import COPYING
+
+TIMES = SDRAM_32MB.timing(60e6, 100e6)
+
+
+class Slow(dram._Controller):
+    """The controller, command by command."""
+
+    def _columns_in_a_row(self):
+        return 0
+
+
+def test_columns_in_a_row_take_the_same_cycles():
+    rng = random.Random(1)
+    for _ in range(60):
+        first, columns = 64 * rng.randrange(32), rng.choice([1, 2, rng.randrange(1, 3000)])
+        settle = rng.randrange(20, 60)
+        fast, slow = (kind(SDRAM_32MB, TIMES, first, columns, settle) for kind in (dram._Controller, Slow))
+        for controller in (fast, slow):
+            while controller.left:
+                controller.tick()
+        assert fast.now == slow.now, (first, columns, settle)
+
+
+def test_copies_of_a_megabyte_take_nearly_the_whole_bus():
+    columns = 1 << 19
+    assert columns / dram.last_read(SDRAM_32MB, TIMES, 0, columns, 31) > 0.95
+
+
+@pytest.mark.parametrize("rows", [1, 16, 2000])
+def test_a_copy_waits_for_chains_and_the_next_word_for_the_copy(rows):
+    """Its cycles add to those of a fence in its place."""
+    chain = "v_rd wide, 0\nv_wr wide, 1\n"
+    fence = count(assemble(f"{chain}fence\n{chain}halt"), ECP5_85F).cycles
+    copy = count(assemble(f"{chain}copy 0, 0, 0, {rows}\n{chain}halt"), ECP5_85F).cycles
+    (item,) = (item for item in [dram.MatrixCopy(0, 0, 0, rows)])
+    assert copy - fence == dram.copy_cycles(item, ECP5_85F) - 1
+    assert dram.copy_cycles(item, ECP5_85F) > rows * ECP5_85F.row_columns
+
+
+def test_cycles_do_not_depend_on_the_row_of_the_memory():
+    near, far = (dram.MatrixCopy(0, column, 0, 100) for column in (1 << 9, (1 << 9) + (1 << 20)))
+    assert dram.copy_cycles(near, COPYING) == dram.copy_cycles(far, COPYING)
