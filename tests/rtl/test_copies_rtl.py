@@ -6,9 +6,16 @@ controller. ``CONCORD_SEEDS`` is the number of random programs on each configura
 
 import os
 
+import numpy as np
 import pytest
 
+from concord.compiler.model import compile_graph
+from concord.host import connect
+from concord.host.dram import dram_state, memory_test
+from concord.program import trace
+from concord.spec.memmap import RegionId
 from support.back_door import connected
+from support.compiled_nets import perceptron
 from support.device_runs import check_seeds
 from support.program_gen import random_program
 from support.rtl_configs import COPYING, COPYING_ENGINES, COPYING_LANES
@@ -26,3 +33,33 @@ def device(request):
 
 def test_random_programs(device):
     check_seeds(device, lambda rng: random_program(device.config, rng, 12)[1], range(SEEDS))
+
+
+def test_a_network_with_more_weights_than_the_matrix_memory_holds(device):
+    """Its columns and its program are loaded over the link; results and cycles are those of the emulator."""
+    config = device.config
+    if config is not COPYING:
+        pytest.skip("one configuration is enough for a network")
+    image = compile_graph(perceptron(24, 70, 40, 3), config).package.image
+    assert trace(image.program, config).copies
+    x = {port.name: np.random.default_rng(2).normal(size=(2, *port.shape)) for port in image.inputs}
+    with connect("emulator", config) as other:
+        other.load(image)
+        want = other.run(x)
+        cycles = other.counters()["CYCLES"]
+    device.load(image)
+    found = device.run(x)
+    assert all(found[name].tobytes() == values.tobytes() for name, values in want.items())
+    assert device.counters()["CYCLES"] == cycles
+
+
+def test_columns_over_the_link(device):
+    """Reads and writes of the host at the ends of the memory, and the state of its clock."""
+    columns, size = [0x1234, 0xFFFF, 0, 0x8001], device.config.sdram.columns
+    for first in (0, 511, size - len(columns)):
+        device.link.write(device.regions[RegionId.DRAM], first, np.array(columns, "<u2").tobytes())
+        got = device.link.read(device.regions[RegionId.DRAM], first, len(columns))
+        assert np.frombuffer(got, "<u2").tolist() == columns
+    state = dram_state(device)
+    assert state.works and state.width >= 3
+    assert memory_test(device, 256, 1).errors == 0

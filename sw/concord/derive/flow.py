@@ -31,7 +31,7 @@ from concord.program.matrix_writes import row_words
 from concord.program.weights import ProductWeights, weights_key
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
-from concord.spec.isa import Mem, Op, Trap
+from concord.spec.isa import COPY_UNIT, Mem, Op, Trap
 from concord.spec.memmap import RegionId
 from concord.utils.arrays import FloatArray, Ids
 
@@ -56,6 +56,12 @@ class InstanceOp:
     op: Op
     operand: Ids | None = None
     table: int | None = None
+
+    def with_rows(self, other: InstanceOp) -> InstanceOp:
+        """The operation for more rows of the same positions."""
+        if self.operand is None or other.operand is None:
+            return self
+        return replace(self, operand=np.concatenate([self.operand, other.operand], axis=1))
 
 
 @dataclass(eq=False)
@@ -95,6 +101,8 @@ class Instance:
     form : BlockFormat or None
         What it converts to: that of weights for rows of the matrix memory.
     noise : array ``[positions, rows, N]`` or None
+    copied : tuple of (str, int) or None
+        Of a product with copied weights, their name and their first column in the external memory.
     """
 
     number: int
@@ -115,6 +123,27 @@ class Instance:
     quant: Quant = field(default_factory=Quant)
     form: BlockFormat | None = None
     noise: npt.NDArray[np.uint16] | None = None
+    copied: tuple[str, int] | None = None
+
+    def goes_on(self, other: Instance) -> bool:
+        """True if another product is that of the same vectors with the next block of the same copied weights."""
+        if self.copied is None or other.copied is None or self.weight is None or other.weight is None:
+            return False
+        (name, column), (next_name, next_column) = self.copied, other.copied
+        alike = self.shape[:2] == other.shape[:2] and np.array_equal(self.source, other.source)
+        return name == next_name and column < next_column and alike and self.noise is None
+
+    def add_rows(self, other: Instance) -> None:
+        """Take over the rows of a product that :meth:`goes_on`."""
+        assert self.weight is not None and other.weight is not None
+        self.shape = *self.shape[:2], self.shape[2] + other.shape[2]
+        self.wide = np.concatenate([self.wide, other.wide], axis=1)
+        if self.narrow is not None and other.narrow is not None:
+            self.narrow = np.concatenate([self.narrow, other.narrow], axis=1)
+        self.weight = np.concatenate([self.weight, other.weight])
+        self.weight_key = "blocks", self.weight_key, other.weight_key
+        self.mfu_ops = tuple(mine.with_rows(more) for mine, more in zip(self.mfu_ops, other.mfu_ops, strict=True))
+        self.copied = other.copied
 
     @property
     def positions(self) -> int:
@@ -455,7 +484,8 @@ class _Run:
         for start, stop in zip(starts, [*starts[1:], base.shape[2]], strict=True):
             some = slice(start, stop)
             part = slice(rows.start + start, rows.start + stop)
-            self._add(
+            self._add_rows(
+                chain,
                 replace(
                     base,
                     shape=(*base.shape[:2], stop - start),
@@ -469,8 +499,28 @@ class _Run:
                     weight=None if weight is None else weight[part],
                     matrix=None if matrix is None else matrix[None, part],
                     weight_key=(*key, part.start, part.stop),
-                )
+                ),
             )
+
+    def _add_rows(self, chain: Chain, instance: Instance) -> None:
+        """Add a product; with the next block of the weights of the one before, if they are copied, as more rows of it.
+
+        So software is the same whether weights are copied or not.
+        """
+        instance.copied = self._copied(chain.copies[-1].column) if chain.copies else None
+        last = self.instances[-1] if self.instances else None
+        if last is not None and last.goes_on(instance):
+            last.add_rows(instance)
+        else:
+            self._add(instance)
+
+    def _copied(self, column: int) -> tuple[str, int] | None:
+        """Name of the weights with a column of the external memory, and the column; ``None`` without a map."""
+        for item in self.image.metadata.get("map", ()):
+            span = range(item["address"], item["address"] + item["words"])
+            if item["memory"] == RegionId.DRAM.name.lower() and column // COPY_UNIT in span:
+                return str(item["name"]), column
+        return None
 
 
 def _kind(chain: Chain) -> SourceKind:

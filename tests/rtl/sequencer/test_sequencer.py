@@ -9,6 +9,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from concord.program.assembler import assemble
 from concord.program.trace import trace
 from concord.spec import isa
 from concord.spec.formats import Rounding
@@ -18,7 +19,7 @@ from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.pipe.layouts import block_addr_bits, vector_addr_bits
 from concord_rtl.sequencer.sequencer import Sequencer
 from support.bench import simulate
-from support.rtl_configs import WRITABLE, WRITABLE_ENGINES
+from support.rtl_configs import COPYING, WRITABLE, WRITABLE_ENGINES
 
 ADD = {Op.VV_ADD: 1, Op.VV_SUB: 2, Op.VV_RSUB: 3, Op.VV_MAX: 4, Op.VV_MIN: 5}
 
@@ -421,3 +422,39 @@ def test_a_taken_end_loop_takes_the_cycles_it_says():
         return busy
 
     assert cycles(9) - cycles(8) == 1 + Sequencer.LOOP_CYCLES
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_copy_begins_when_chains_are_written_or_traps_without_a_memory(works):
+    words = assemble("set_addr 2, 7\nv_rd wide, 0\nv_wr wide, 1\ncopy 2, 5, 8, 9\nv_rd wide, 2\nv_wr wide, 3\nhalt")
+    harness, seen, chains = Harness(COPYING, words), [], []
+    unit, copies = harness.sequencer, harness.sequencer.copies
+
+    async def control(ctx):
+        busy = taken = 0
+        ctx.set(copies.works, works)
+        ctx.set(unit.chains.ready, 1)
+        ctx.set(harness.start, 1)
+        await ctx.tick()
+        ctx.set(harness.start, 0)
+        while ctx.get(harness.busy):
+            taken = taken + 1 if chains else 0
+            ctx.set(unit.drained, not chains or taken > 20)
+            ctx.set(copies.busy, busy > 0)
+            if ctx.get(copies.go):
+                assert taken > 20, "chains are written before"
+                seen.append(tuple(int(ctx.get(value)) for value in (copies.dram, copies.matrix, copies.rows)))
+                busy = 30
+            elif ctx.get(unit.chains.valid):
+                assert not busy, "the next chain waits"
+                chains.append(int(ctx.get(unit.chains.p.pc)))
+            busy = max(0, busy - 1)
+            await ctx.tick()
+        ends = unit.run.done, unit.run.trapped, unit.run.trap, unit.run.trap_pc
+        seen.append(tuple(int(ctx.get(value)) for value in ends))
+
+    simulate(harness, control, cycles=1_000)
+    if works:
+        assert (seen, chains) == ([(12, 8, 9), (1, 0, 0, 0)], [1, 4])
+    else:
+        assert (seen, chains) == ([(0, 1, Trap.NO_DRAM, 3)], [1])

@@ -1,11 +1,15 @@
 """Networks with more weights than the matrix memory holds: the bits of an NPU that holds them all."""
 
+import re
+
 import numpy as np
 import pytest
 
 from concord.compiler.emission.copied_weights import DenseWeights, blocks_of, copied, groups_of_block
 from concord.compiler.model import compile_graph
 from concord.cycles import count
+from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.model import derive_package
 from concord.networks.calibrated import emulate
 from concord.program import trace
 from concord.program.allocator import CapacityError
@@ -98,3 +102,19 @@ def test_columns_are_constants_of_the_image():
     image = compile_graph(perceptron(40, 40, 24), SMALL).package.image
     columns = [part for part in image.segments if part.region is RegionId.DRAM]
     assert columns and image.loaded()[RegionId.DRAM][0] == sum(part.count for part in columns)
+
+
+@pytest.mark.parametrize("flags", [False, True])
+@pytest.mark.parametrize("graph", [perceptron(40, 40, 24), recurrent("GRU", 24, 20, 2)], ids=["perceptron", "GRU"])
+def test_derived_software_is_the_same(graph, flags, tmp_path):
+    """All but the addresses of chains in comments, and the constants bit for bit."""
+    texts, constants = [], []
+    for config in (SMALL, large(SMALL)):
+        folder = tmp_path / str(config.matrix_depth)
+        folder.mkdir()
+        write_numpy(derive_package(compile_graph(graph, config).package, flags=flags), folder / "net.py")
+        texts.append(re.sub(r"[Cc]hains? at [\d, ]+", "", (folder / "net.py").read_text()))
+        constants.append(dict(np.load(folder / "net.npz")))
+    assert texts[0] == texts[1]
+    assert constants[0].keys() == constants[1].keys()
+    assert all(constants[0][name].tobytes() == constants[1][name].tobytes() for name in constants[0])
