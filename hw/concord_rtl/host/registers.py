@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.config import SPEC_VERSION, NpuConfig
-from concord.spec.memmap import MAGIC, REGISTERS, Reg
+from concord.spec.memmap import MAGIC, REGISTERS, Reg, status_layout
 from concord.spec.operations import Op
 from concord_rtl.dram.status import DramStatus
 from concord_rtl.host.counter_bank import TURN, CounterBank
@@ -79,7 +79,7 @@ class Registers(Component):
         with m.If(accept):
             m.d.sync += [self.run.pc.eq(control.pc), adds.eq(control.adds)]
 
-        status: Any = Signal(shape_of(REGISTERS[Reg.STATUS].layout))
+        status: Any = Signal(shape_of(status_layout(self.config)))
         pending = self.run.start | self.clear_flags
         m.d.comb += [
             status.busy.eq(self.run.busy | self.clearing | pending),

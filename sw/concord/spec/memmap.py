@@ -242,5 +242,16 @@ REGISTERS: tuple[Register, ...] = (
     Register(Reg.LINK_ERRORS, _VALUE, False, "Frames answered with an error since reset."),
 )
 
+
+def status_layout(config: NpuConfig) -> Layout:
+    """Fields of STATUS of one configuration: those of an external memory are reserved where there is none."""
+    layout = REGISTERS[Reg.STATUS].layout
+    if config.has(Op.COPY):
+        return layout
+    names = [field.name for field in layout.fields]
+    kept = layout.fields[: names.index("reserved")]
+    return Layout((*kept, Field("reserved", layout.width - sum(field.width for field in kept))))
+
+
 assert [register.reg for register in REGISTERS] == list(Reg)
 assert all(register.layout.width == 32 for register in REGISTERS)

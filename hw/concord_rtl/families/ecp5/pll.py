@@ -112,7 +112,8 @@ class Ecp5UsbPll(UsbPll):
 
 def _ehxplll(pin: Value, feedback: Value, locked: Value, **settings: Any) -> Instance:
     """The PLL with its outputs CLKOP and CLKOS, which run all the time; phases stay if nothing else is said."""
-    still = {"i_PHASESEL0": Const(0), "i_PHASESEL1": Const(0), "i_PHASEDIR": Const(1), "i_PHASESTEP": Const(1)}
+    still = {"i_PHASESEL0": 0, "i_PHASESEL1": 0, "i_PHASEDIR": 1, "i_PHASESTEP": 1}
+    phases = {name: settings.pop(name, Const(level)) for name, level in still.items()}
     return Instance(
         "EHXPLLL",
         a_ICP_CURRENT="12",
@@ -129,10 +130,11 @@ def _ehxplll(pin: Value, feedback: Value, locked: Value, **settings: Any) -> Ins
         i_STDBY=Const(0),
         i_ENCLKOP=Const(0),
         i_ENCLKOS=Const(0),
+        **phases,
         i_PHASELOADREG=Const(1),
         i_PLLWAKESYNC=Const(0),
         o_LOCK=locked,
-        **(still | settings),
+        **settings,
     )
 
 
