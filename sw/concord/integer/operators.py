@@ -21,13 +21,14 @@ from concord.integer.operations import (
     CodeFloats,
     CodeMean,
     CodeMovement,
-    CodeProduct,
     CodeSoftmax,
     CodeSum,
+    IntegerProduct,
 )
 from concord.integer.point_wise import POINT_WISE, beside_number, divide, function
 from concord.integer.products import add_to_product, conv, conv_transpose, gemm, matmul
 from concord.integer.reading import Reading
+from concord.integer.requantise import FloatRequantisation
 from concord.integer.softmaxes import NumberSoftmax
 from concord.integer.wide import WIDE, WideDifference, WidePair, WideProduct, WideSum
 from concord.integer.windows import window_settings
@@ -84,18 +85,19 @@ def _of_two(ctx: Reading, node: OnnxNode, wide_kind: type[WidePair]) -> None:
     a, b = (np.float32(scheme.scale) for scheme in schemes)
 
     def make(target: CodeTarget) -> list[IntegerOperation]:
-        step = target.scale
+        zero, low, high, step = target.scheme.zero, target.low, target.high, target.scale
         common: dict[str, Any] = {
             "name": node.name, "inputs": tuple(names), "output": target.name,
-            "zeros": tuple(scheme.zero for scheme in schemes), "zero_point": target.scheme.zero,
-            "low": target.low, "high": target.high,
+            "zeros": tuple(scheme.zero for scheme in schemes),
         }  # fmt: skip
+        if kernel is not None and node.op == "Mul":
+            how = FloatRequantisation.of_kernel(a * b / step, zero, kernel.shifts[-1], low, high)
+            return [IntegerProduct(requantisation=how, **common)]
+        common |= {"zero_point": zero, "low": low, "high": high}
         if kernel is None or node.op == "Sub":
             return [CodeFloats(scales=(a, b), step=step, operator=node.op, **common)]
-        if node.op == "Add":
-            first, second, last = kernel.shifts
-            return [CodeSum(ratios=(a / step, b / step), shifts=(first, second, last), **common)]
-        return [CodeProduct(ratio=a * b / step, shift=kernel.shifts[-1], **common)]
+        first, second, last = kernel.shifts
+        return [CodeSum(ratios=(a / step, b / step), shifts=(first, second, last), **common)]
 
     ctx.open[node.outputs[0]] = Unquantised(make, widen=widen)
 

@@ -261,6 +261,19 @@ def test_folders_have_the_names_of_classes_that_are_gone(old):
     assert same(RecordReader(writer.arrays, {"site": TABLE}.__getitem__).operation(record), operation)
 
 
+@pytest.mark.parametrize("shift", [{}, {"shift": 128}])
+def test_folders_have_products_with_fields_of_their_requantisation(shift):
+    """The zero point is added in front of the rounding, so that halves go to other codes with each one."""
+    fields = {"name": "mul", "inputs": ["a", "b"], "output": "y", "zeros": [3, -1], "ratio": {"float32": "0x1p-1"},
+              "zero_point": 5, "low": 0, "high": 20, **shift}  # fmt: skip
+    product = RecordReader([], {}.__getitem__).operation({"kind": "operations.CodeProduct", "fields": fields})
+    codes = np.arange(3 - 9, 3 + 40)
+    halves = (codes - 3) / 2
+    want = (np.rint(halves + 5 + shift.get("shift", 0)) - shift.get("shift", 0)).clip(0, 20)
+    assert np.array_equal(product.run(codes, np.zeros_like(codes)), want)
+    assert not np.array_equal(want, (np.rint(halves) + 5).clip(0, 20))
+
+
 def test_every_move_and_requantisation_comes_back():
     rng = np.random.default_rng(4)
     for module in modules():

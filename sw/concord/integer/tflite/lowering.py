@@ -8,8 +8,9 @@ from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.integer.float32 import Integers
 from concord.integer.moves import ReshapeMove, TakeMove, TransposeMove
+from concord.integer.operations import IntegerProduct
 from concord.integer.tflite import point_wise
-from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
+from concord.integer.tflite.operations import FixedPointSum
 from concord.integer.tflite.operators import (
     Kernel,
     check_kinds,
@@ -81,9 +82,7 @@ def _prelu(ctx: KernelReading, node: OnnxNode) -> None:
     positive = ctx.tabled(f"{name}/positive", codes, lambda c: rescaled(np.maximum(c, zero)), target)
     negative = ctx.tabled(f"{name}/negative", codes, lambda c: np.minimum(c, zero), source)
     how, zeros = ctx.to_codes(node, a * b / result), (zero, ctx.scheme_of(slope).zero)
-    product = ctx.between(
-        f"{name}/product", FixedPointProduct, target, negative, factors, zeros=zeros, requantisation=how
-    )
+    product = ctx.between(f"{name}/product", IntegerProduct, target, negative, factors, zeros=zeros, requantisation=how)
     whole, half = ctx.to_codes(node, 2.0 / (1 << _SUM_UP)), multiplier_of(0.5)
     ctx.result(
         node, FixedPointSum, positive, product, zeros=(target.zero, target.zero), up=_SUM_UP, scales=(half, half),
@@ -105,7 +104,7 @@ def _squared_difference(ctx: KernelReading, node: OnnxNode) -> None:
         requantisation=FixedPointRequantisation(multiplier_of(1.0), 0, wide.low, wide.high),
     )  # fmt: skip
     how = ctx.to_codes(node, twice * twice / ((1 << 2 * _SQUARE_UP) * float(target.scale)))
-    ctx.result(node, FixedPointProduct, difference, difference, zeros=(0, 0), requantisation=how)
+    ctx.result(node, IntegerProduct, difference, difference, zeros=(0, 0), requantisation=how)
 
 
 #: By the name of the operator in the schema.

@@ -18,7 +18,7 @@ from concord.integer.maxima import of_several, reduced_max
 from concord.integer.model_values import CodeTarget, OpenProduct
 from concord.integer.moves import ConcatMove
 from concord.integer.moving import reduction
-from concord.integer.operations import CodeMaximum, CodeMovement, IntegerAverage
+from concord.integer.operations import CodeMaximum, CodeMovement, IntegerAverage, IntegerProduct
 from concord.integer.point_wise import leave_function
 from concord.integer.products import conv_product, gemm_product, product_of_two, transposed_product
 from concord.integer.requantise import Requantisation, Requantiser, limited_codes
@@ -28,7 +28,6 @@ from concord.integer.tflite.number_functions import NUMBER_FUNCTIONS, WITH_TABLE
 from concord.integer.tflite.operations import (
     LEAST_POWER,
     FixedPointMean,
-    FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
     InterpolatedSoftmax,
@@ -172,7 +171,7 @@ def _product(ctx: KernelReading, node: OnnxNode) -> None:
     names, schemes = operands_of(ctx, node)
     first, second, result = point_wise.scales_of(*schemes)
     how, zeros = ctx.to_codes(node, first * second / result), (schemes[0].zero, schemes[1].zero)
-    ctx.result(node, FixedPointProduct, *names, zeros=zeros, requantisation=how)
+    ctx.result(node, IntegerProduct, *names, zeros=zeros, requantisation=how)
 
 
 def _mean(ctx: KernelReading, node: OnnxNode) -> None:
