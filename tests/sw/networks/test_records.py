@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import concord.integer
-from concord import integer
+from concord.frontend.codes import load
 from concord.image.container import read_file, write_file
 from concord.integer.graph import IntegerOperation
 from concord.networks.codes import PROGRAM_FILE, ProgramError
@@ -47,7 +47,7 @@ def samples():
 @pytest.fixture(scope="module")
 def network(samples, tmp_path_factory):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-    return integer.load(quantised(tmp_path_factory.mktemp("small"), small_network(), samples, **options))
+    return load(quantised(tmp_path_factory.mktemp("small"), small_network(), samples, **options))
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def first_operation(header):
     "changed, reason",
     [
         (lambda header: first_operation(header).update(kind="operations.NoSuch"), "kind must be a class of conc"),
-        (lambda header: first_operation(header).update(kind="network.load"), "kind must be a class with"),
+        (lambda header: first_operation(header).update(kind="shapes.fixed_sizes"), "kind must be a class with"),
         (lambda header: first_operation(header).update(kind="nowhere.NoSuch"), "kind must be a class of"),
         (lambda header: first_operation(header)["fields"].pop("inputs"), "missing 1 required"),
         (lambda header: first_operation(header)["fields"].update(more=1), "unexpected keyword argument 'more'"),
