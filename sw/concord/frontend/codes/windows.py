@@ -7,7 +7,7 @@ from typing import Any
 from concord.frontend.codes.reading import Reading
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.pooling import window_attrs
+from concord.frontend.pooling import pads_of_pool, window_attrs
 
 
 def window_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, Any]:
@@ -28,20 +28,11 @@ def window_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> di
         remedy = "export with strides of at most kernel_shape"
         raise Refusal(f"pads must not be negative, as auto_pad {kind} makes them here", remedy)
     windows = window_attrs(node, kernel, sizes)
-    if ceil:
-        begins, ends = windows["pads"][:rank], windows["pads"][rank:]
-        windows["pads"] = (*begins, *map(_up_to_the_last_window, sizes, strides, extents, begins, ends))
+    if node.op.endswith("Pool"):
+        windows["pads"] = pads_of_pool(node, kernel, sizes, windows)
     return {**windows, "last": ctx.last}
 
 
 def convolution_settings(ctx: Reading, node: OnnxNode, kernel: tuple[int, ...]) -> dict[str, Any]:
     """Fields of a convolution, all but its weight and what goes with that."""
     return {"groups": int(node.attrs.get("group", 1)), **window_settings(ctx, node, kernel)}
-
-
-def _up_to_the_last_window(size: int, stride: int, extent: int, begin: int, end: int) -> int:
-    """The pad at the end with which no element is left over; a window does not begin after the last element."""
-    last = -(-(begin + size + end - extent) // stride) * stride
-    if last >= begin + size:
-        last -= stride
-    return max(last + extent - begin - size, 0)
