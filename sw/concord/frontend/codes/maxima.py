@@ -84,12 +84,11 @@ def reduced_max(ctx: Reading, node: OnnxNode) -> None:
         between, last = _opposite(scheme), ctx.unique(f"{y}/opposite")
         ctx.emit(ctx.table(node.name, x, (NEGATIVE,), between, source := ctx.unique(f"{x}/opposite")), between)
         x = source
-    parts = [ctx.unique(f"{x}/{word}") for word in ("in front", "rows", "greatest")]
-    ctx.move(node.name, x, TransposeMove(order), between, parts[0])
-    ctx.move(node.name, parts[0], ReshapeMove(rows), between, parts[1])
+    in_rows = ctx.moved_codes(node.name, [TransposeMove(order), ReshapeMove(rows)], x, ctx.unique(f"{x}/rows"))
     maximum = _maximum_of((size,), last=ctx.last, low=between.low, high=between.high)
-    ctx.emit(maximum(name=node.name, inputs=(parts[1],), output=parts[2]), between)
-    ctx.move(node.name, parts[2], made, between, last)
+    greatest = ctx.unique(f"{x}/greatest")
+    ctx.emit(maximum(name=node.name, inputs=(in_rows,), output=greatest), between)
+    ctx.moved_codes(node.name, [made], greatest, last)
     if last != y:
         ctx.emit(ctx.table(node.name, last, (NEGATIVE,), scheme, y), scheme)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,8 +10,19 @@ from concord.frontend.codes.reading import PAIR, Reading
 from concord.frontend.codes.shape_values import SAMPLES
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
-from concord.frontend.moving import blocks_of, pads_of, places_of_gather, places_of_slice, places_of_split
-from concord.frontend.resizing import COORDINATES, NEAREST
+from concord.frontend.moving import (
+    blocks_of,
+    broadcast_counts,
+    check_repeated,
+    pads_of,
+    places_of_gather,
+    places_of_slice,
+    places_of_split,
+    repeats_of,
+)
+from concord.frontend.pointwise import check_inference
+from concord.frontend.reductions import reduced_axes
+from concord.frontend.resizing import CROP, resized_axes
 from concord.integer.moves import (
     ExpandMove,
     FlattenMove,
@@ -27,9 +36,6 @@ from concord.integer.moves import (
 )
 
 Moves = tuple[Move, ...]
-
-#: Coordinates that ONNX Runtime rounds to binary32 in the end only.
-_IN_BINARY64 = "half_pixel_symmetric"
 
 
 def movement(ctx: Reading, node: OnnxNode) -> None:
@@ -53,12 +59,13 @@ def reduction(ctx: Reading, node: OnnxNode, codes: str) -> tuple[list[int], list
     Refusal
         If the axis of the samples is reduced.
     """
-    axes, shape = node_axes(ctx, node), ctx.sizes(codes)
+    shape = ctx.sizes(codes)
     rank = len(shape)
-    reduced = sorted({axis % rank for axis in axes}) if axes else [*range(rank)]
-    if 0 in reduced:
-        raise Refusal(f"axes must be some of {rank}, without that of the samples, not {axes}", "compute it outside")
-    keeps, rest = node.attrs.get("keepdims", 1), range(1, rank)
+    axes, keeps = reduced_axes(ctx, node, rank)
+    reduced, rest = sorted(set(axes)), range(1, rank)
+    if 0 in reduced or not reduced:
+        reason = f"axes must be some of {rank}, without that of the samples, not {axes}"
+        raise Refusal(reason, "compute it outside")
     sizes = (1 if axis in reduced else shape[axis] for axis in rest if keeps or axis not in reduced)
     return [axis for axis in range(rank) if axis not in reduced], reduced, ReshapeMove((0, *sizes))
 
@@ -117,6 +124,11 @@ def _identity(ctx: Reading, node: OnnxNode) -> list[Moves]:
     return [()]
 
 
+def _dropout(ctx: Reading, node: OnnxNode) -> list[Moves]:
+    check_inference(ctx, node)
+    return [()]
+
+
 def _taken(axis: int, size: int, indices: Sequence[int]) -> Moves:
     """Some elements along an axis; nothing to do for all of them."""
     if tuple(indices) == tuple(range(size)):
@@ -148,29 +160,29 @@ def _gather(ctx: Reading, node: OnnxNode) -> list[Moves]:
     return [moves if len(made) == len(sizes) else (*moves, ReshapeMove((0, *made[1:])))]
 
 
-def _tile(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, repeats = ctx.sizes_of(node.input(0)), ctx.integers(node, 1, "repeats") or ()
-    if len(repeats) != len(sizes):
-        raise Refusal(f"repeats must be one for each of {len(sizes)} axes, not {list(repeats)}")
+def _repeated(sizes: Sequence[int], counts: Sequence[int]) -> Moves:
+    """All elements so many times along each axis."""
+    check_repeated(sizes, counts)
     moves: Moves = ()
-    for axis, (size, count) in enumerate(zip(sizes, repeats, strict=True)):
+    for axis, (size, count) in enumerate(zip(sizes, counts, strict=True)):
         moves += _taken(axis, size, [*range(size)] * count)
-    return [moves]
+    return moves
+
+
+def _tile(ctx: Reading, node: OnnxNode) -> list[Moves]:
+    sizes = ctx.sizes_of(node.input(0))
+    return [_repeated(sizes, repeats_of(ctx, node, len(sizes)))]
 
 
 def _expand(ctx: Reading, node: OnnxNode) -> list[Moves]:
-    sizes, shape = ctx.sizes_of(node.input(0)), ctx.integers(node, 1, "shape") or ()
+    sizes, shape = ctx.sizes_of(node.input(0)), tuple(ctx.integers(node, 1, "shape") or ())
     if len(shape) > len(sizes):
         raise Refusal(
             f"shape must have at most {len(sizes)} axes, not be {list(shape)}", "put Unsqueeze in front of it"
         )
-    moves: Moves = ()
-    for axis, count in enumerate(shape, len(sizes) - len(shape)):
-        if count not in (1, sizes[axis]) and (axis or count != SAMPLES):
-            if sizes[axis] != 1:
-                raise Refusal(f"shape must go with {list(sizes)}, not be {list(shape)}")
-            moves += _taken(axis, sizes[axis], [0] * count)
-    return [moves]
+    if len(shape) == len(sizes) and shape[0] == SAMPLES:
+        shape = (sizes[0], *shape[1:])
+    return [_repeated(*broadcast_counts(sizes, shape))]
 
 
 def _blocks(ctx: Reading, node: OnnxNode) -> list[Moves]:
@@ -215,30 +227,14 @@ def _code_of_padding(ctx: Reading, node: OnnxNode) -> int:
 
 def _resize(ctx: Reading, node: OnnxNode) -> list[Moves]:
     """The nearest element, with coordinates in binary32 as in ONNX Runtime."""
-    attrs, sizes, place = node.attrs, ctx.sizes_of(node.input(0)), 2
-    if node.op == "Upsample" or ctx.opset < 11:
-        attrs, place = {"mode": "nearest"} | attrs, 1
-        attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    where = attrs.get("coordinate_transformation_mode", "half_pixel")
-    if attrs.get("mode", "nearest") != "nearest" or where not in COORDINATES:
-        raise Refusal(f"mode must be nearest, of the whole tensor, not {attrs.get('mode')!r} with {where}")
-    if attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+    mode, where = node.attrs.get("mode", "nearest"), node.attrs.get("coordinate_transformation_mode", "")
+    if mode != "nearest" or where == CROP or node.attrs.get("exclude_outside", 0):
+        raise Refusal(f"mode must be nearest, of the whole tensor, not {mode!r} with {where or 'half_pixel'}")
+    if node.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise Refusal("keep_aspect_ratio_policy must be stretch", "give it the sizes")
-    axes = [axis % len(sizes) for axis in attrs.get("axes", range(len(sizes)))]
-    scales = ctx.constant(node.input(place), "scales") if node.input(place) else np.asarray(attrs.get("scales", ()))
-    counts = ctx.integers(node, 3, "sizes") if not scales.size else None
-    if len(counts or scales) != len(axes):
-        raise Refusal(f"must have a scale or a size for each of {len(axes)} axes")
-    position: Any = COORDINATES[where]
-    nearest = NEAREST[attrs.get("nearest_mode", "round_prefer_floor")]
     moves: Moves = ()
-    for k, axis in enumerate(axes):
-        size = np.float32(sizes[axis])
-        scale = np.float32(counts[k]) / size if counts else np.float32(scales.reshape(-1)[k])
-        count = counts[k] if counts else math.floor(size * scale)
-        numbers = np.arange(count, dtype=np.float64 if where == _IN_BINARY64 else np.float32)
-        places = [nearest(np.float32(position(i, size, np.float32(count), scale))) for i in numbers]
-        moves += _taken(axis, sizes[axis], [min(max(index, 0), sizes[axis] - 1) for index in places])
+    for k, axis in enumerate(resized_axes(ctx, node, ctx.sizes_of(node.input(0)), np.float32)):
+        moves += _taken(k, axis.size, [place for row in axis.rows for place in row])
     return [moves]
 
 
@@ -249,7 +245,7 @@ _MOVES: dict[str, Callable[[Reading, OnnxNode], list[Moves]]] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Identity": _identity,
-    "Dropout": _identity,
+    "Dropout": _dropout,
     "Slice": _slice,
     "Split": _split,
     "Gather": _gather,

@@ -51,10 +51,7 @@ def add(ctx: Reading, node: OnnxNode) -> None:
 
 
 def mul(ctx: Reading, node: OnnxNode) -> None:
-    """Mul of two tensors, of accumulators and a constant, or of constants."""
-    if all(name in ctx.constants for name in node.inputs):
-        ctx.constants[node.outputs[0]] = np.multiply(*(ctx.constants[name] for name in node.inputs))
-        return
+    """Mul of two tensors, or of accumulators and a constant."""
     operands = accumulators_beside(ctx, node)
     if operands is not None and operands[0].factor is None and operands[0].term is None:
         sums, constant = operands
@@ -136,10 +133,7 @@ def reduced_mean(ctx: Reading, node: OnnxNode) -> None:
     moves: list[Move] = [] if in_order else [TransposeMove((*kept, *reduced))]
     if len(kept) != 2:
         moves.append(ReshapeMove((0, channels, prod(shape[axis] for axis in reduced))))
-    for move in moves:
-        moved = ctx.unique(f"{x}/channels in front")
-        ctx.move(node.name, x, move, ctx.scheme_of(x), moved)
-        x = moved
+    x = ctx.moved_codes(node.name, moves, x, ctx.unique(f"{x}/channels in front"))
     order = ctx.fusion.order(node, in_order)
 
     def make(target: CodeTarget) -> list[IntegerOperation]:

@@ -142,10 +142,7 @@ def transposed_product(ctx: Reading, node: OnnxNode) -> OpenProduct:
             takes.append(TakeMove(axis, tuple(kept)))
         around.append((max(ends[0], 0), max(ends[1], 0)))
     pad: list[Move] = [PadMove(tuple(widths), scheme.zero)] if any(map(any, widths)) else []
-    for move in (*pad, *takes):
-        moved = ctx.unique(f"{node.outputs[0]}/between")
-        ctx.move(node.name, x, move, scheme, moved)
-        x = moved
+    x = ctx.moved_codes(node.name, [*pad, *takes], x, ctx.unique(f"{node.outputs[0]}/between"))
     turned = weight.offsets.reshape(groups, inputs // groups, part, *kernel).swapaxes(1, 2)
     turned = np.flip(turned.reshape(groups * part, inputs // groups, *kernel), tuple(range(2, 2 + rank)))
     scale = weight.scale if weight.axis is None else np.tile(weight.scale, groups)

@@ -320,9 +320,14 @@ class Reading(NodeReader):
         self.graph.operations.append(operation)
         self.graph.schemes[operation.output] = scheme
 
-    def move(self, name: str, source: str, move: Move, scheme: Codes | WideNumbers, output: str) -> None:
-        """Move codes, whose scheme stays."""
-        self.emit(CodeMovement.of(name, (source,), output, move, scheme), scheme)
+    def moved_codes(self, name: str, moves: Sequence[Move], source: str, last: str) -> str:
+        """Move codes, whose scheme stays, in a row of operations of one name; the tensor of the result.
+
+        That is ``last``, or the source if there are no moves.
+        """
+        steps = [(name, move) for move in moves]
+        self.graph.operations.extend(self.row_of_moves(steps, source, last, self.graph.scheme(source)))
+        return last if moves else source
 
     def row_of_moves(
         self, steps: Sequence[tuple[str, Move]], source: str, last: str, scheme: Codes | WideNumbers

@@ -161,10 +161,16 @@ REFUSED = [
      "value must be a number that a code stands for, such as 0, not -inf"),
     ("Resize", {"mode": "linear"}, [None, np.float32([1, 1, 2, 2])], "mode must be nearest, of the whole tensor, not"),
     ("Resize", {"coordinate_transformation_mode": "tf_crop_and_resize"}, [np.zeros(8, np.float32), np.float32([1] * 4)],
-     "mode must be nearest, of the whole tensor, not None with tf_crop_and_resize"),
+     "mode must be nearest, of the whole tensor, not 'nearest' with tf_crop_and_resize"),
     ("Resize", {"keep_aspect_ratio_policy": "not_larger"}, [None, None, ints(1, 4, 3, 3)],
      "keep_aspect_ratio_policy must be stretch; give it the sizes"),
     ("Resize", {}, [None, np.float32([1, 1])], "must have a scale or a size for each of 4 axes"),
+    ("Resize", {"exclude_outside": 1}, [None, np.float32([1, 1, 2, 2])], "mode must be nearest, of the whole tensor"),
+    ("Tile", {}, [ints(1, 2)], "repeats must be at least 1 for each of 4 axes, not [1, 2]"),
+    ("Tile", {}, [ints(1, 1, 1, 1 << 40)], "result must have at most 16777216 elements, not 158329674399744; make it"),
+    ("Expand", {}, [ints(1, 3, 6, 6)], "shapes must be ones that are broadcast to each other, not [1, 4, 6, 6] and ["),
+    ("Expand", {}, [ints(1, 1, 1, 1, 1)], "shape must have at most 4 axes, not be [1, 1, 1, 1, 1]; put Unsqueeze"),
+    ("Dropout", {}, [np.float32(0.5), np.bool_(True)], "must be in inference mode; export the model for inference"),
     ("Resize", {}, [None, np.float32([2, 1, 1, 1])], "must leave axis 0 as it is, which is that of the samples"),
 ]  # fmt: skip
 

@@ -184,7 +184,7 @@ def add(values, scheme=MIDDLE, **codes):
         (conv(dilationHFactor=0), "dilations of at least 1, not [0, 1]"),
         (conv(bias={"values": np.zeros(4, np.int64)}), "bias must be 4 elements of INT32, not INT64 of shape [4]"),
         (conv(bias={"values": np.zeros(3, np.int32)}), "bias must be 4 elements of INT32, not INT32 of shape [3]"),
-        (conv(fusedActivationFunction=4), "activation must be RELU, RELU_N1_TO_1 or RELU6; make it an operator"),
+        (conv(fusedActivationFunction=4), "activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own"),
         (conv(scheme={"scale": 1e-20}), "scales must fit each other: multipliers must be in 0..2**30, not "),
         (add(np.zeros(4, np.int8), {"scale": 1e-9}, **FIRST), "scale of the result must be more than 3.81"),
         (add(np.zeros(4, np.uint8), scale=1.0), "must have one type, not INT8, UINT8, INT8; quantise it to int8"),

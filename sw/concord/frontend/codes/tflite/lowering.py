@@ -57,7 +57,7 @@ def _bilinear(ctx: KernelReading, node: OnnxNode) -> None:
         ReshapeMove((0, image[1] * image[2], channels)), TakeMove(1, tuple(places.ravel().tolist())),
         ReshapeMove((0, 4, count, channels)), TransposeMove((0, 1, 3, 2)),
     ]  # fmt: skip
-    codes = ctx.moved_codes(f"{name}/corners", moves, ctx.codes(x))
+    codes = ctx.moved_codes(f"{name}/corners", moves, ctx.codes(x), ctx.unique(f"{name}/corners"))
     spare = int(np.bitwise_or.reduce(shares, axis=None))
     spare = (spare & -spare).bit_length() - 1  # lower bits that are 0 in every share
     unit, shares = 2.0 ** (spare - 2 * _SHARE_BITS), shares >> spare
@@ -68,6 +68,7 @@ def _bilinear(ctx: KernelReading, node: OnnxNode) -> None:
         strides=(1, 1), dilations=(1, 1), groups=count, pads=(0, 0, 0, 0),
     )  # fmt: skip
     ctx.moved_codes(y, [TransposeMove((0, 1, 3, 2)), ReshapeMove((0, *made[1:]))], sums, y)
+    ctx.graph.schemes[y] = ctx.scheme_of(y)
 
 
 def _prelu(ctx: KernelReading, node: OnnxNode) -> None:

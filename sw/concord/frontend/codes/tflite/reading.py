@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -15,6 +14,7 @@ from concord.frontend.codes.reading import Reading
 from concord.frontend.context import OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.tflite_file import FlatTensor
+from concord.frontend.tflite_operators import limits_of_activation
 from concord.frontend.tflite_writer import CodeWriter
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerOperation
@@ -34,8 +34,6 @@ _CODES = {"INT8": (8, CodeRange.SIGNED), "UINT8": (8, CodeRange.UNSIGNED), "INT1
 _QUANTISE = "quantise the whole network to int8"
 #: Scale of codes that are all 0 where the file has none.
 _LEAST_SCALE = 2.0**-126
-#: Numbers that activations limit to, by their number in the schema.
-_LIMITS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 
 
 @dataclass(kw_only=True)
@@ -122,10 +120,7 @@ class KernelReading(Reading):
 
     def limits(self, node: OnnxNode) -> tuple[int, int]:
         """Least and greatest code of a result, with the activation of the operator."""
-        kind = getattr(node.options, "FusedActivationFunction", int)()
-        if kind not in _LIMITS:
-            raise Refusal("its activation must be RELU, RELU_N1_TO_1 or RELU6", "make it an operator of its own")
-        return limited_codes(self.scheme_of(node.outputs[0]), [_LIMITS[kind]])
+        return limited_codes(self.scheme_of(node.outputs[0]), [limits_of_activation(node.options)])
 
     def to_codes(
         self, node: OnnxNode, scale: FixedPointMultiplier | ArrayLike, wide: bool = False
@@ -146,14 +141,6 @@ class KernelReading(Reading):
         output = self.unique(stem)
         self.emit(kind(name=output, inputs=inputs, output=output, **settings), scheme)
         return output
-
-    def moved_codes(self, stem: str, moves: Sequence[Move], source: str, last: str = "") -> str:
-        """Move codes in a row; the name of the result, a new one without ``last``."""
-        last = last or self.unique(stem)
-        steps = [(stem, move) for move in moves]
-        self.graph.operations.extend(self.row_of_moves(steps, source, last, self.scheme_of(source)))
-        self.graph.schemes[last] = self.scheme_of(last)
-        return last
 
     def tabled(self, name: str, source: str, function: CodeFunction, target: Codes, output: str = "") -> str:
         """Look codes up; the name of the result, which is that of the table without ``output``."""
