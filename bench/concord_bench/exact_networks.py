@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import Codes, ExactProgram
-from concord.integer import IntegerNetwork, load
+from concord.frontend.codes import load
+from concord.integer import IntegerNetwork
 from concord.prove.exact import random_codes
 from concord_bench.c_networks import cpu_seconds, seconds_of_a_sample
 from concord_bench.results import Results

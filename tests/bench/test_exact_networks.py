@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from concord import integer
 from concord.derive.c.program import compiler
+from concord.frontend.codes import load
 from concord_bench import Results, c_networks, exact_networks
 from support.derived_backends import needs_c
 from support.frameworks import needs
@@ -28,7 +28,7 @@ def test_a_row(monkeypatch):
 def test_a_row_of_a_file(monkeypatch):
     monkeypatch.setattr(c_networks, "SECONDS", 0.0)
     model = DATA / "models" / "tflite_int8" / "ad_fc_autoencoder_int8.tflite"
-    row = exact_networks.exact_row(integer.load(model), compiler())
+    row = exact_networks.exact_row(load(model), compiler())
     assert row["same codes"] == "yes" and int(row["RAM, bytes"].replace(",", "")) < 2048
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from concord import integer
 from concord.compiler.codes.package import compile_codes
 from concord.compiler.memory.row_tiling import prefixes
+from concord.frontend.codes import load
 from concord.host import connect
 from support.code_networks import residual_network
 from support.integer_nets import SHAPE, quantised, small_network
@@ -29,7 +29,7 @@ def test_every_code_is_that_of_the_definition(kind, device, tmp_path):
     rng = np.random.default_rng(3)
     samples = rng.normal(size=(3, *SHAPE)).astype(np.float32)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
-    network = integer.load(quantised(tmp_path, small_network(), samples, **options))
+    network = load(quantised(tmp_path, small_network(), samples, **options))
     codes = compile_codes(network, FED_AHEAD)
     scheme = network.graph.schemes[network.graph.inputs["x"]]
     ends = rng.choice([scheme.low, scheme.zero, scheme.high], (3, *SHAPE))
@@ -42,7 +42,7 @@ def test_every_code_is_that_of_the_definition(kind, device, tmp_path):
 
 def test_a_sum_in_row_tiles(device):
     proto, inputs = residual_network(8)
-    codes = compile_codes(integer.load(proto, pairs=False), FED_AHEAD)
+    codes = compile_codes(load(proto, pairs=False), FED_AHEAD)
     lowered, formats = codes.lowered, codes.package.formats
     prefix = [part for part in prefixes(lowered) if part.layers[-1].second is not None][-1]
     wanted = codes.package.expected(inputs)

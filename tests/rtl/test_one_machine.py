@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from concord import integer
 from concord.compiler.codes.package import compile_codes
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.frontend.codes import load
 from concord.host import connect
 from concord.host.rtl import find_library
 from concord.train import Samples, Settings, Trainer, described
@@ -80,7 +80,7 @@ def test_four_images_one_after_the_other(tmp_path):
     rtl, emulator = both(config)
     x = draw.normal(size=(3, *SHAPE)).astype(np.float32)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-    network = integer.load(quantised(tmp_path, small_network(), x, **options))
+    network = load(quantised(tmp_path, small_network(), x, **options))
     dense = [{"op": "dense", "outputs": 9}, {"op": "relu"}, {"op": "dense", "outputs": 4}]
     samples = Samples(draw.normal(size=(24, 11)).astype(np.float32), draw.integers(0, 4, 24))
     with rtl, emulator:
@@ -102,7 +102,7 @@ def test_trained_networks_one_after_the_other(tmp_path):
     shape = [size.dim_value or 1 for size in proto.graph.input[0].type.tensor_type.shape.dim]
     x = rng.normal(size=(4, *shape[1:])).astype(np.float32)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-    network = integer.load(quantised(tmp_path, proto, x, **options))
+    network = load(quantised(tmp_path, proto, x, **options))
     train, _ = some_digits(32 * 25)
     settings = Settings(batch=32, epochs=2, rate=Fraction(1, 8), seed=3)
     with rtl, emulator:

@@ -13,10 +13,10 @@ from concord.integer.operations import (
     CodeMaximum,
     CodeMean,
     CodeMovement,
-    CodeProduct,
     CodeSoftmax,
     CodeSum,
     CodeTable,
+    IntegerProduct,
 )
 from concord.integer.requantise import FloatRequantisation, Requantisation
 from concord.integer.softmaxes import NumberSoftmax
@@ -154,8 +154,14 @@ class GraphDraw:
     def mul(self, shape_a, shape_b, shift=0):
         a, b = self.input(shape_a), self.input(shape_b)
         step = 2.0 ** (1 - self.graph.schemes[b].bits)
-        return self.add(CodeProduct, a, b, shift=shift, of=lambda scheme: self.of_two(
-            a, b, scheme, ratio=np.float32(self.ratio(a, scheme) * step)))  # fmt: skip
+        zeros = self.graph.schemes[a].zero, self.graph.schemes[b].zero
+
+        def of(scheme):
+            ratio = np.float32(self.ratio(a, scheme) * step)
+            how = FloatRequantisation.of_kernel(ratio, scheme.zero, shift, **self.limits(scheme))
+            return {"zeros": zeros, "requantisation": how}
+
+        return self.add(IntegerProduct, a, b, of=of)
 
     def of_floats(self, shape_a, shape_b, operator="Sub"):
         a, b = self.input(shape_a), self.input(shape_b)

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from concord.integer.operations import CodeMaximum, IntegerAverage
+from concord.integer.operations import CodeMaximum, IntegerAverage, IntegerProduct
 from concord.integer.tflite.fixed_point import MOST, FixedPointMultiplier
 from concord.integer.tflite.operations import (
     FixedPointMean,
-    FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
     InterpolatedSoftmax,
@@ -81,7 +80,7 @@ class FixedPointDraw(GraphDraw):
         names = [self.input(shape, self.rng.integers(self.widths[0], most + 1)) for shape in (shape_a, shape_b)]
         sources = [self.graph.schemes[name] for name in names]
         span = np.prod([float(source.reach()) for source in sources])
-        return self.add(FixedPointProduct, *names, of=lambda scheme: {
+        return self.add(IntegerProduct, *names, of=lambda scheme: {
             "zeros": tuple(source.zero for source in sources),
             "requantisation": twice_rounded(self.scale(scheme.count / span), scheme.zero,
                                             **self.limits(scheme))})  # fmt: skip

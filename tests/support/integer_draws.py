@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from concord import integer
+from concord.frontend.codes import load
 from support.integer_nets import codes_of_onnxruntime
 from support.onnx_models import info, model, node
 
@@ -69,7 +69,7 @@ class Draw:
         """How many codes differ; there must be some that are not saturated."""
         proto, kind = self.model(op, operands, domain, **attrs)
         want = codes_of_onnxruntime(proto, ["y"], self.inputs, kind)["y"]
-        got = integer.load(proto).run(self.inputs)["y"]
+        got = load(proto).run(self.inputs)["y"]
         assert got.shape == want.shape and got.dtype == want.dtype
         assert np.mean((want > self.ends.min) & (want < self.ends.max)) > 0.02
         return int(np.sum(got != want))

@@ -1,11 +1,12 @@
 """Networks that ONNX Runtime has quantised, and every tensor of codes that it computes for them."""
 
 import numpy as np
+import onnx
 import onnxruntime
-from onnx import TensorProto, helper, load
+from onnx import TensorProto, helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
-from concord import integer
+from concord.frontend.codes import load
 from concord.networks.folder import load_codes, save_codes
 from support.onnx_models import exact_sums, floats, ints, model, node
 
@@ -54,7 +55,7 @@ def quantised(folder, proto, x, per_channel=True, **options):
     source, target = folder / "floats.onnx", folder / "quantised.onnx"
     source.write_bytes(proto.SerializeToString())
     quantize_static(source, target, Samples(proto.graph.input[0].name, x), per_channel=per_channel, **options)
-    return load(target)
+    return onnx.load(target)
 
 
 def codes_of_onnxruntime(proto, names, inputs, kind):
@@ -71,7 +72,7 @@ def codes_of_onnxruntime(proto, names, inputs, kind):
 
 def compared(proto, inputs, kind, outputs=None):
     """How many codes were compared with ONNX Runtime's, in all tensors of a model, and how many differ."""
-    network = integer.load(proto, outputs, compose=False)
+    network = load(proto, outputs, compose=False)
     own = network.run(inputs, every=True)
     made = [name for item in proto.graph.node for name in item.output]
     names = [name for name in made if name in own and own[name].dtype.kind != "f"]

@@ -7,7 +7,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-from concord import integer
+from concord.frontend.codes import load
 
 KINDS = {np.dtype(np.float32): "FLOAT32", np.dtype(np.int8): "INT8", np.dtype(np.int32): "INT32",
          np.dtype(np.float16): "FLOAT16", np.dtype(np.uint8): "UINT8", np.dtype(np.int16): "INT16",
@@ -111,7 +111,7 @@ def compared_codes(data, *inputs, every=True):
 
     With ``every`` they are those of all tensors, else of the outputs: rows of samples may have an axis more.
     """
-    network = integer.load(data, compose=False)
+    network = load(data, compose=False)
     own = network.run(dict(zip(network.graph.inputs, inputs, strict=True)), every=True)
     made = [operation.output for operation in network.graph.operations if operation.inputs and every]
     want = reference_codes(data, {*made, *network.graph.outputs}, *inputs)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 #: Packages of the software, each of which may import from those in front of it alone.
 PACKAGES = (
     "utils", "display", "pipeline", "spec", "golden", "functions", "operations", "sums", "image", "program",
-    "cycles", "transfer", "emulator", "examples", "graph", "frontend", "integer", "compiler", "host", "networks", "fit",
+    "cycles", "transfer", "integer", "emulator", "examples", "graph", "frontend", "compiler", "host", "networks", "fit",
     "datasets", "derive", "report", "prove", "overflow", "train", "frameworks", "api", "onnx_backend", "live", "demo",
     "cli", "__main__",
 )  # fmt: skip

@@ -89,7 +89,7 @@ def compile(model: Any, options: CompileOptions) -> Network:  # where modules ar
     selection = Selection(options.shape or {}, options.inputs, options.outputs, options.fix or {})
     if options.exact:
         if not options.names_npu:
-            raise ValueError("exact must be given with preset or config: concord.integer.load needs no NPU")
+            raise ValueError("exact must be given with preset or config: concord.frontend.codes.load needs no NPU")
         codes, data = codes_to_compile(model, selection, options)
         compilation = compile_exact(codes, options)
         return Network(compilation.compiled.package, data, compilation)

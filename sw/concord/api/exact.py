@@ -10,8 +10,9 @@ from concord.api.compiling import Compilation
 from concord.api.targets import Target
 from concord.compiler.codes.package import compile_codes
 from concord.frameworks import onnx_bytes
+from concord.frontend.codes import load
 from concord.frontend.selection import Selection
-from concord.integer import IntegerNetwork, load
+from concord.integer import IntegerNetwork
 from concord.spec.compile_options import CompileOptions
 from concord.utils.foreign import tflite_contents
 
@@ -31,7 +32,7 @@ def codes_to_compile(model: Any, selection: Selection, options: CompileOptions) 
     Raises
     ------
     ValueError
-        As :func:`concord.integer.network.load` has it, or if a part of a TensorFlow Lite file is asked for.
+        As :func:`concord.frontend.codes.load` has it, or if a part of a TensorFlow Lite file is asked for.
     """
     tflite = tflite_contents(model)
     if tflite is not None and selection != Selection():

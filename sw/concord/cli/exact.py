@@ -18,7 +18,8 @@ from concord.cli.json_output import array_facts, write_json
 from concord.cli.options import CodesOptions
 from concord.compiler.codes.package import CodesPackage
 from concord.display.tables import text_table
-from concord.integer import IntegerNetwork, load
+from concord.frontend.codes import load
+from concord.integer import IntegerNetwork
 from concord.networks.folder import has_codes, has_program, load_codes, load_package
 from concord.report.code_facts import IntegerFacts, PortFacts, facts_of
 from concord.transfer import Codes

@@ -73,12 +73,15 @@ class NodeReader:
 
     Members
     -------
+    opset : int
+        Version of the standard operators.
     constants : dict of arrays
         By name.
     taken : set of str
         Names that are in use.
     """
 
+    opset: int
     constants: dict[str, Array]
     taken: set[str]
 
@@ -91,6 +94,19 @@ class NodeReader:
     @abstractmethod
     def constant(self, name: str, what: str) -> Array:
         """A constant; ``Refusal`` if it is none."""
+
+    def finite_numbers(self, name: str, what: str, lowest: bool = False) -> FloatArray:
+        """A constant operand as finite doubles; with ``lowest`` -infinity is the least number of float32."""
+        constant = self.constant(name, what)
+        if np.iscomplexobj(constant):
+            raise Refusal(f"{what} '{name}' must be real, not {constant.dtype}")
+        with np.errstate(invalid="ignore"):
+            values = constant.astype(np.float64)
+        if lowest:
+            values = np.where(values == -np.inf, float(np.finfo(np.float32).min), values)
+        if not np.isfinite(values).all():
+            raise Refusal(f"{what} '{name}' must be finite, it has NaN or infinities")
+        return values
 
     def integers(self, node: OnnxNode, index: int, attribute: str) -> list[int] | None:
         """Numbers that are an attribute in older opsets and an input in newer ones; ``None`` if left out."""
@@ -245,19 +261,12 @@ class Context(NodeReader):
         return self.constants[name]
 
     def floats(self, name: str, what: str, lowest: bool = False) -> FloatArray:
-        """A constant operand as finite doubles; with ``lowest`` -infinity is the least number of float32."""
-        constant = self.constant(name, what)
-        if np.iscomplexobj(constant):
-            raise Refusal(f"{what} '{name}' must be real, not {constant.dtype}")
+        """Numbers of :meth:`finite_numbers`, but for a constant that is a reason already."""
+        if name not in self.refused:
+            return self.finite_numbers(name, what, lowest)
         with np.errstate(invalid="ignore"):
-            values = constant.astype(np.float64)
-        if name in self.refused:
-            return np.where(np.isfinite(values), values, 0.0)  # only to find every other reason
-        if lowest:
-            values = np.where(values == -np.inf, float(np.finfo(np.float32).min), values)
-        if not np.isfinite(values).all():
-            raise Refusal(f"{what} '{name}' must be finite, it has NaN or infinities")
-        return values
+            values = self.constant(name, what).astype(np.float64)
+        return np.where(np.isfinite(values), values, 0.0)  # only to find every other reason
 
     def bind(self, start: int, results: Sequence[str], outputs: Sequence[str]) -> None:
         """Give the results of the nodes from ``start`` on the names they have in the file.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from concord.frontend import (
 )
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal, UnsupportedModel
+from concord.frontend.folding import OF_SHAPES, evaluated
 from concord.frontend.host import (
     HOST_HANDLERS,
     MOVING_OPERATORS,
@@ -59,12 +60,12 @@ from concord.frontend.ngrams import NGRAM_HANDLERS
 from concord.functions import by_onnx_name
 from concord.graph import passes
 from concord.graph.element_types import ends
-from concord.graph.ir import Graph, Node, Shape
+from concord.graph.ir import Graph, Node
 from concord.graph.level import GRAPH
 from concord.graph.passes import Rewriting
 from concord.pipeline.manager import Pipeline, advance, pass_called
 from concord.utils.arrays import Array
-from concord.utils.matrices import MatrixTooLarge, zeros
+from concord.utils.matrices import MatrixTooLarge
 
 HANDLERS: dict[str, Handler] = {
     **linear.HANDLERS,
@@ -85,44 +86,7 @@ HANDLERS: dict[str, Handler] = {
 #: Operators whose attributes may be infinite.
 _INFINITE = ("Clip", "Pad", "Constant")
 _RANDOM = {"RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
-#: Operators whose results follow from the shape of their operand.
-_OF_SHAPES: dict[str, Callable[[OnnxNode, Shape], Array]] = {
-    "Shape": lambda node, shape: np.array(shape[node.attrs.get("start", 0) : node.attrs.get("end")], dtype=np.int64),
-    "Size": lambda node, shape: np.array(math.prod(shape), dtype=np.int64),
-    "EyeLike": lambda node, shape: _diagonal(shape, node.attrs.get("k", 0)),
-}
-#: Elements of a constant that a few bytes of the file may ask for.
-_LARGEST_CONSTANT = 1 << 26
-#: Elements of a constant that may be needed to tell the shape of another one.
-_SIZES = 1 << 10
 _INTEGER = ("QLinear", "ConvInteger", "MatMulInteger", "DynamicQuantize", "QGemm", "QAttention")
-
-
-def _diagonal(shape: Shape, k: int) -> Array:
-    """Ones on a diagonal of a matrix."""
-    ones = zeros("ones on a diagonal", *shape).astype(np.float32)
-    np.fill_diagonal(ones[max(-k, 0) :, max(k, 0) :], 1)
-    return ones
-
-
-def _constant_shapes(node: OnnxNode, constants: Mapping[str, Array], opset: int) -> list[list[int]]:
-    """Shapes of the results of a node that reads constants, those that onnx infers without computing the results."""
-    import onnx
-    from onnx import helper, numpy_helper
-
-    known = [numpy_helper.from_array(value, name) for name, value in constants.items() if value.size <= _SIZES]
-    operands = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in constants.items()
-    ]
-    results = [onnx.ValueInfoProto(name=name) for name in node.outputs if name]
-    graph = helper.make_graph([node.proto], "constant", operands, results, known)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.output
-    except Exception:  # what onnx says about operands that do not fit, the evaluator says, too
-        return []
-    return [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in inferred]
 
 
 def handler_of(op: str) -> Handler | None:
@@ -347,7 +311,7 @@ class _Importer:
     def _known(self, node: OnnxNode) -> bool:
         """Make the result a constant if it does not depend on the inputs' values; True if so."""
         inputs = [name for name in node.inputs if name]
-        if node.standard and node.op in _OF_SHAPES and not self.ctx.is_constant(inputs[0]):
+        if node.standard and node.op in OF_SHAPES and not self.ctx.is_constant(inputs[0]):
             return self._shape(node, inputs[0])
         foldable = node.standard and (inputs or node.op == "Constant") and node.op not in _RANDOM
         if not foldable or not set(inputs) <= self.ctx.constants.keys() | self.deferred:
@@ -355,9 +319,10 @@ class _Importer:
         if self.deferred.intersection(inputs):
             self.deferred.update(node.outputs)
             return True
-        for name, value in zip(node.outputs, self._evaluate(node, inputs), strict=False):
+        results = evaluated(node, {name: self.ctx.constants[name] for name in inputs}, self.ctx.opset)
+        for name, value in zip(node.outputs, results, strict=False):
             if name:
-                self._add_constant(name, np.asarray(value))
+                self._add_constant(name, value)
         quantization.remember_constant(self.ctx, node)
         return True
 
@@ -367,21 +332,8 @@ class _Importer:
             self.deferred.add(node.outputs[0])
         else:
             shape = self.ctx.shape(name)
-            self.ctx.constants[node.outputs[0]] = _OF_SHAPES[node.op](node, shape)
+            self.ctx.constants[node.outputs[0]] = OF_SHAPES[node.op](node, shape)
         return True
-
-    def _evaluate(self, node: OnnxNode, inputs: Sequence[str]) -> Sequence[Array]:
-        from onnx.reference import ReferenceEvaluator
-
-        for sizes in _constant_shapes(node, {name: self.ctx.constants[name] for name in inputs}, self.ctx.opset):
-            if math.prod(sizes) > _LARGEST_CONSTANT:
-                raise Refusal(f"makes a constant of the shape {sizes}")
-        try:
-            evaluator = ReferenceEvaluator(node.proto, opsets={"": self.ctx.opset})
-            return list(evaluator.run(None, {name: self.ctx.constants[name] for name in inputs}))
-        except Exception as error:  # whatever the evaluator of another project raises
-            reason = "cannot be computed from its constants, as they do not fit"
-            raise Refusal(reason, "correct the model, or export it with constants folded") from error
 
     def _bind(self, node: OnnxNode, start: int) -> None:
         learned = ML_HANDLERS.get(node.op) if node.proto.domain == ML_DOMAIN else None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from concord.frontend.context import Context, Handler, NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
+from concord.graph.ir import Shape
 from concord.graph.ops.base import broadcast
 from concord.utils.arrays import FloatArray
 
@@ -101,11 +102,16 @@ def _padded(ctx: Context, node: OnnxNode, x: str, axis: int, front: int, back: i
     return ctx.emit(node, "Pad", [x], pads=tuple(pads), mode="constant", value=0.0)
 
 
-def _repeated(ctx: Context, node: OnnxNode, x: str, counts: list[int]) -> str:
-    """The tensor so many times along each axis."""
-    size = math.prod(ctx.shape(x)) * math.prod(counts)
+def check_repeated(shape: Sequence[int], counts: Sequence[int]) -> None:
+    """``Refusal`` if a tensor that is repeated so many times along each axis is large."""
+    size = math.prod(shape) * math.prod(counts)
     if size > LARGEST_TENSOR:
         raise Refusal(f"result must have at most {LARGEST_TENSOR} elements, not {size}", "make it smaller")
+
+
+def _repeated(ctx: Context, node: OnnxNode, x: str, counts: list[int]) -> str:
+    """The tensor so many times along each axis."""
+    check_repeated(ctx.shape(x), counts)
     for axis, count in enumerate(counts):
         if count > 1:
             x = ctx.emit(node, "Concat", [x] * count, axis=axis)
@@ -114,25 +120,34 @@ def _repeated(ctx: Context, node: OnnxNode, x: str, counts: list[int]) -> str:
 
 def tile(ctx: Context, node: OnnxNode) -> str:
     """The whole tensor several times along some axes."""
-    x, counts = ctx.tensor(node.input(0)), ctx.integers(node, 1, "repeats") or []
-    if len(counts) != len(ctx.shape(x)) or min(counts, default=1) < 1:
-        raise Refusal(
-            f"repeats must be at least 1 for each of {len(ctx.shape(x))} axes, not {counts}", "correct the model"
-        )
-    return _repeated(ctx, node, x, counts)
+    x = ctx.tensor(node.input(0))
+    return _repeated(ctx, node, x, repeats_of(ctx, node, len(ctx.shape(x))))
+
+
+def repeats_of(ctx: NodeReader, node: OnnxNode, rank: int) -> list[int]:
+    """How many times Tile has a tensor of so many axes along each of them."""
+    counts = ctx.integers(node, 1, "repeats") or []
+    if len(counts) != rank or min(counts, default=1) < 1:
+        raise Refusal(f"repeats must be at least 1 for each of {rank} axes, not {counts}")
+    return counts
 
 
 def broadcast_to(ctx: Context, node: OnnxNode, x: str, wanted: tuple[int, ...]) -> str:
     """The tensor in the shape to which its own and ``wanted`` are broadcast: axes of length 1 are repeated."""
-    shape = ctx.shape(x)
+    shape, counts = broadcast_counts(ctx.shape(x), wanted)
+    if len(shape) > len(ctx.shape(x)):
+        x = _to_shape(ctx, node, x, shape)
+    return _repeated(ctx, node, x, counts)
+
+
+def broadcast_counts(shape: Shape, wanted: Shape) -> tuple[Shape, list[int]]:
+    """A shape with the axes that ``wanted`` has in front, and how many times each is repeated to be broadcast to it."""
     try:
         full = broadcast(shape, wanted)
     except ValueError as error:
         raise Refusal(str(error)) from error
-    if len(full) > len(shape):
-        shape = (1,) * (len(full) - len(shape)) + shape
-        x = _to_shape(ctx, node, x, shape)
-    return _repeated(ctx, node, x, [new // old for new, old in zip(full, shape, strict=True)])
+    shape = (1,) * (len(full) - len(shape)) + shape
+    return shape, [new // old for new, old in zip(full, shape, strict=True)]
 
 
 def expand(ctx: Context, node: OnnxNode) -> str:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.quantization import clip_codes
 from concord.functions import by_onnx_name
@@ -239,10 +239,15 @@ def same(ctx: Context, node: OnnxNode) -> str:
 
 def dropout(ctx: Context, node: OnnxNode) -> str:
     """Nothing, in inference or if no element is dropped."""
-    if node.input(2) and np.any(ctx.constant(node.input(2), "training_mode")):
-        if np.any(ctx.floats(node.input(1), "ratio") if node.input(1) else _DROPPED):
-            raise Refusal("must be in inference mode", "export the model for inference")
+    check_inference(ctx, node)
     return ctx.tensor(node.input(0))
+
+
+def check_inference(ctx: NodeReader, node: OnnxNode) -> None:
+    """``Refusal`` if a Dropout drops elements."""
+    if node.input(2) and np.any(ctx.constant(node.input(2), "training_mode")):
+        if np.any(ctx.constant(node.input(1), "ratio") if node.input(1) else _DROPPED):
+            raise Refusal("must be in inference mode", "export the model for inference")
 
 
 HANDLERS: dict[str, Handler] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from concord.frontend.context import Context, Handler, OnnxNode
@@ -48,6 +48,13 @@ def _pool_attrs(ctx: Context, node: OnnxNode, x: str) -> dict[str, Any]:
         raise Refusal(f"must have 1 to 3 spatial axes, not {len(spatial)}", "use pooling over fewer axes")
     kernel = tuple(node.attrs["kernel_shape"])
     attrs = window_attrs(node, kernel, spatial)
+    return {"kernel": kernel, **attrs, "all_pads": pads_of_pool(node, kernel, spatial, attrs)}
+
+
+def pads_of_pool(
+    node: OnnxNode, kernel: Sequence[int], spatial: Sequence[int], attrs: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """Padding of a pool with these attributes of its windows, and what ``ceil_mode`` lets reach beyond the end."""
     rank, pads = len(kernel), list(attrs["pads"])
     for axis, size in enumerate(spatial):
         span, stride = (kernel[axis] - 1) * attrs["dilations"][axis] + 1, attrs["strides"][axis]
@@ -57,7 +64,7 @@ def _pool_attrs(ctx: Context, node: OnnxNode, x: str) -> dict[str, Any]:
             count = -(-(size + pads[axis] + pads[rank + axis] - span) // stride) + 1
             count -= (count - 1) * stride >= size + pads[axis]
             pads[rank + axis] = max(pads[rank + axis], (count - 1) * stride + span - size - pads[axis])
-    return {"kernel": kernel, **attrs, "all_pads": tuple(pads)}
+    return tuple(pads)
 
 
 def one_image(ctx: Context, node: OnnxNode, x: str) -> str:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.moving import along
 from concord.frontend.pointwise import absolute_of, apply, sums_in_front, times
@@ -23,11 +23,15 @@ _MOST_ROWS = 4
 def _operand(ctx: Context, node: OnnxNode) -> tuple[str, tuple[int, ...], bool]:
     """The tensor, the axes it is reduced over (none where the operator changes no shape), whether they stay as 1."""
     x = ctx.tensor(node.input(0))
-    rank = len(ctx.shape(x))
+    return x, *reduced_axes(ctx, node, len(ctx.shape(x)))
+
+
+def reduced_axes(ctx: NodeReader, node: OnnxNode, rank: int) -> tuple[tuple[int, ...], bool]:
+    """Axes over which a tensor of so many axes is reduced, and whether they stay as 1."""
     axes = ctx.integers(node, 1, "axes")
     if not axes:
         axes = [] if node.attrs.get("noop_with_empty_axes", 0) else list(range(rank))
-    return x, ctx.axes(axes, rank), bool(node.attrs.get("keepdims", 1))
+    return ctx.axes(axes, rank), bool(node.attrs.get("keepdims", 1))
 
 
 def _reduced(ctx: Context, node: OnnxNode, op: str, x: str, axes: Sequence[int], keep: bool) -> str:

@@ -8,7 +8,7 @@ an axis is a product with a matrix.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.frontend.context import Context, Handler, OnnxNode
+from concord.frontend.context import Context, Handler, NodeReader, OnnxNode
 from concord.frontend.errors import Refusal
 from concord.frontend.limits import LARGEST_TENSOR
 from concord.frontend.moving import along
@@ -26,9 +26,11 @@ from concord.frontend.volumes import Filters
 from concord.utils.arrays import FloatArray
 from concord.utils.matrices import zeros
 
-_Position = Callable[[int, int, int, float], float]
+_Position = Callable[[float, float, float, float], float]
 #: Results lie in a region of the image, or outside of it.
-_CROP = "tf_crop_and_resize"
+CROP = "tf_crop_and_resize"
+#: Coordinates that ONNX Runtime rounds to binary32 in the end only.
+_IN_BINARY64 = "half_pixel_symmetric"
 #: Coefficient of a cubic where the model does not say it.
 _CUBIC = -0.75
 #: Numbers of a matrix up to which a product is made of an axis whose period is not that of an element.
@@ -43,7 +45,7 @@ def resize(ctx: Context, node: OnnxNode) -> str:
     """An image in another size: nearest elements, or linear or cubic interpolation."""
     x = ctx.tensor(node.input(0))
     shape = ctx.shape(x)
-    axes = _axes(ctx, node, shape)
+    axes = resized_axes(ctx, node, shape)
     if not all(axis.identity for axis in axes[:2]):
         raise Refusal("must leave the batch and the channels as they are", "resize spatial axes only")
     outside = [np.array([not row for row in axis.rows]) for axis in axes]
@@ -66,7 +68,7 @@ def resize(ctx: Context, node: OnnxNode) -> str:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class ResizedAxis:
     """An axis of a resized image.
 
     Parameters
@@ -122,7 +124,7 @@ class _Period:
 _NO_CHANGE = _Period(1, (_Tap(0, (1.0,)),))
 
 
-def _period(axis: _Axis) -> _Period | None:
+def _period(axis: ResizedAxis) -> _Period | None:
     """The period of an axis, ``None`` if it has none, or a long one."""
     results, size = len(axis.rows), axis.size
     count = math.gcd(results, size)
@@ -193,21 +195,21 @@ def _residue(
     return strided(ctx, node, x, Filters(weight, np.zeros(maps), maps), steps)
 
 
-def _axes(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[_Axis]:
-    """The axes of the resized image."""
-    attrs, rank = node.attrs, len(shape)
+def resized_axes(
+    ctx: NodeReader, node: OnnxNode, shape: Sequence[int], number: Callable[[float], Any] = float
+) -> list[ResizedAxis]:
+    """The axes of the resized image, whose positions are computed in numbers of a type."""
+    attrs, rank, old = node.attrs, len(shape), node.op == "Upsample" or ctx.opset < 11
     mode, where = attrs.get("mode", "nearest"), attrs.get("coordinate_transformation_mode", "half_pixel")
-    if node.op == "Upsample" or ctx.opset < 11:
+    if old:
         where, attrs = "asymmetric", {**attrs, "nearest_mode": "floor"}
     if attrs.get("antialias", 0):
         raise Refusal("antialias must be 0, as runtimes differ in it", "export without it")
-    if mode not in ("nearest", "linear", "cubic") or where not in (*COORDINATES, _CROP):
+    if mode not in ("nearest", "linear", "cubic") or where not in (*COORDINATES, CROP):
         raise Refusal(f"must be nearest, linear or cubic, and not {where}", "export with half_pixel or asymmetric")
-    axes = ctx.axes(attrs.get("axes", range(rank)), rank)
-    at = 1 if node.op == "Upsample" or ctx.opset < 11 else 2
-    scales = [float(s) for s in attrs.get("scales", ())] or (
-        ctx.floats(node.input(at), "scales").reshape(-1).tolist() if node.input(at) else []
-    )
+    axes, scales = ctx.axes(attrs.get("axes", range(rank)), rank), [float(s) for s in attrs.get("scales", ())]
+    if name := node.input(1 if old else 2):
+        scales = scales or ctx.finite_numbers(name, "scales").reshape(-1).tolist()
     sizes = ctx.integers(node, 3, "sizes") if not scales else None
     if len(scales or sizes or ()) != len(axes):
         raise Refusal(f"must have a scale or a size for each of {len(axes)} axes")
@@ -216,24 +218,26 @@ def _axes(ctx: Context, node: OnnxNode, shape: tuple[int, ...]) -> list[_Axis]:
         if (policy := attrs.get("keep_aspect_ratio_policy", "stretch")) != "stretch":
             scales = [(min if policy == "not_larger" else max)(scales)] * len(axes)
             sizes = [math.floor(scale * shape[axis] + 0.5) for scale, axis in zip(scales, axes, strict=True)]
-    resized = [_Axis(size, [{k: 1.0} for k in range(size)]) for size in shape]
-    regions = ctx.floats(node.input(1), "roi").reshape(2, -1) if where == _CROP else np.zeros((2, len(axes)))
+    resized = [ResizedAxis(size, [{k: 1.0} for k in range(size)]) for size in shape]
+    regions = ctx.finite_numbers(node.input(1), "roi").reshape(2, -1) if where == CROP else np.zeros((2, len(axes)))
     if regions.shape[1] != len(axes):
         raise Refusal(f"roi must have two numbers for each of {len(axes)} axes, not {regions.size}")
     for k, axis in enumerate(axes):
-        count = sizes[k] if sizes else math.floor(shape[axis] * scales[k])
+        size, scale = number(shape[axis]), number(scales[k])
+        count = sizes[k] if sizes else math.floor(size * scale)
         if count < 1:
             raise Refusal(f"axis {axis} must keep at least one element")
         begin, end = (float(value) for value in regions[:, k])
         position = COORDINATES.get(where) or partial(_in_region, begin, end)
         if count > LARGEST_TENSOR:
             raise Refusal(f"axis {axis} must have at most {LARGEST_TENSOR} elements, not {count}", "make it smaller")
-        rows = _rows(shape[axis], count, scales[k], mode, position, attrs, where == _CROP)
-        resized[axis] = _Axis(shape[axis], rows)
+        index = np.float64 if where == _IN_BINARY64 else number
+        places = [number(position(index(i), size, number(count), scale)) for i in range(count)]
+        resized[axis] = ResizedAxis(shape[axis], _rows(shape[axis], places, mode, attrs, where == CROP))
     return resized
 
 
-def _in_region(begin: float, end: float, i: int, size: int, count: int, scale: float) -> float:
+def _in_region(begin: float, end: float, i: float, size: float, count: float, scale: float) -> float:
     """Position of result ``i``, of those from one share of the elements to another."""
     if count == 1:
         return (begin + end) * (size - 1) / 2
@@ -259,14 +263,11 @@ NEAREST = {
 }
 
 
-def _rows(
-    size: int, count: int, scale: float, mode: str, position: _Position, attrs: dict[str, Any], cut: bool
-) -> list[dict[int, float]]:
+def _rows(size: int, places: Sequence[float], mode: str, attrs: dict[str, Any], cut: bool) -> list[dict[int, float]]:
     """Elements and their weights for every result; none, with ``cut``, where it lies outside of the elements."""
     rows: list[dict[int, float]] = []
-    for i in range(count):
+    for at in places:
         rows.append({})
-        at = position(i, size, count, scale)
         if cut and not 0 <= at <= size - 1:
             continue
         if mode == "nearest":

@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from concord.frontend.context import Context, Handler, OnnxNode
 from concord.frontend.errors import Refusal
+from concord.frontend.folding import reference_results
 from concord.frontend.moving import picked
 from concord.golden.rounding import nearest_integers
 from concord.spec.formats import BINARY16_MAX
@@ -37,7 +37,6 @@ _REDUCTIONS = {"max": ("Max", -BINARY16_MAX), "min": ("Min", BINARY16_MAX), "mul
 def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array], reduction: str | None = None) -> Array:
     """Result of the reference for a node, some of whose operands are replaced, or with another reduction."""
     from onnx import helper
-    from onnx.reference import ReferenceEvaluator
 
     values = {
         f"operand {k}": operands[k] if k in operands else ctx.constants[name]
@@ -50,11 +49,8 @@ def _evaluated(ctx: Context, node: OnnxNode, operands: Mapping[int, Array], redu
     proto.attribute.extend(item for item in node.proto.attribute if item.name != "reduction" or reduction is None)
     if reduction is not None:
         proto.attribute.append(helper.make_attribute("reduction", reduction))
-    try:
-        results: Any = ReferenceEvaluator(proto, opsets={"": max(ctx.opset, _FIRST_SCATTER)}).run(None, values)
-    except Exception as error:  # whatever the evaluator of another project raises
-        raise Refusal("indices must fit the operand") from error
-    return np.asarray(results[0])
+    unfit = Refusal("indices must fit the operand")
+    return reference_results(proto, values, max(ctx.opset, _FIRST_SCATTER), unfit)[0]
 
 
 def _check_constant(ctx: Context, node: OnnxNode, computed: tuple[int, ...]) -> None:

@@ -15,6 +15,8 @@ from concord.frontend.tflite_writer import CHANNELS_AXIS, TO_CHANNELS, LayoutWri
 Write = Callable[[LayoutWriter, FlatOperator], None]
 #: The number of TANH among activations in the schema.
 _TANH = 4
+#: Numbers to which activations limit, by their number in the schema.
+_LIMITS = {0: (-math.inf, math.inf), 1: (0.0, math.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 #: Advice for options that are not supported.
 _EXPORT = "export the model with it"
 
@@ -23,16 +25,19 @@ def _activated(writer: LayoutWriter, name: str, operator: FlatOperator) -> str:
     """Result of an operator after its activation, if it has one; of codes the kernel limits them."""
     if writer.of_codes:
         return name
-    kind = operator.options.FusedActivationFunction() if operator.options is not None else 0
-    if kind == 0:
-        return name
-    if kind == 1:
-        return writer.node("Relu", [name])
-    if kind == 2:
-        return _clipped(writer, name, -1, 1)
-    if kind == 3:
-        return _clipped(writer, name, 0, 6)
-    raise Refusal("its activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own", _EXPORT)
+    least, most = limits_of_activation(operator.options)
+    if not math.isinf(most):
+        return _clipped(writer, name, least, most)
+    return name if math.isinf(least) else writer.node("Relu", [name])
+
+
+def limits_of_activation(options: Any) -> tuple[float, float]:
+    """Numbers to which the activation in the options of an operator limits its result."""
+    kind = getattr(options, "FusedActivationFunction", int)()
+    if kind not in _LIMITS:
+        reason = "its activation must be RELU, RELU_N1_TO_1 or RELU6, or an operator of its own"
+        raise Refusal(reason, _EXPORT)
+    return _LIMITS[kind]
 
 
 def _clipped(writer: LayoutWriter, name: str, least: float, most: float) -> str:

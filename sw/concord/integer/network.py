@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from concord.integer.composing import composed
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph
-from concord.integer.importer import import_integer_graph
 from concord.integer.operations import CodePairTable, TableOperation
-from concord.integer.pairs import OF_PAIRS, PAIR_BYTES, with_pair_tables
+from concord.integer.pairs import OF_PAIRS, PAIR_BYTES
 from concord.integer.weighted_sums import RequantisedSums, WeightedSums
 from concord.integer.wide import integers_of, numbers_of
 from concord.integer.wide_numbers import WideNumbers
-from concord.spec.rounding_rules import ROUNDINGS
 from concord.transfer import Codes, TransferSet
-from concord.utils.foreign import require_tflite, tflite_contents
 
 CodeArray = NDArray[np.integer[Any]]
 
@@ -144,61 +139,3 @@ class IntegerNetwork:
             bits = operation.requantisation.bits
             lines.append(f"{operation.name}: accumulators may reach {operation.largest_sum}, beyond {bits} bits")
         return "\n".join(lines)
-
-
-def _graph_of(model: Any, outputs: Sequence[str] | None, rounding: str | None) -> IntegerGraph:
-    """The graph of a TensorFlow Lite file, or of a model in ONNX."""
-    data = tflite_contents(model)
-    known = ROUNDINGS["onnx" if data is None else "tflite"]
-    if rounding is not None and rounding not in known:
-        kind = "an ONNX model" if data is None else "a TensorFlow Lite file"
-        raise ValueError(f"rounding of {kind} must be {' or '.join(known)}, not {rounding!r}")
-    if data is None:
-        return import_integer_graph(model, outputs, rounding != "onnx")
-    name = Path(model).name if isinstance(model, str | Path) else "model"
-    require_tflite(name)
-    from concord.integer.tflite.importer import import_tflite_graph
-
-    return import_tflite_graph(data, name, outputs, single=rounding == "tflite-single")
-
-
-def load(
-    model: str | Path | bytes | Any,
-    outputs: Sequence[str] | None = None,
-    *,
-    compose: bool = True,
-    pairs: bool = True,
-    rounding: str | None = None,
-) -> IntegerNetwork:
-    """Load a quantised network.
-
-    Parameters
-    ----------
-    model : path, bytes or ModelProto
-        An ONNX model as of :func:`import_integer_graph`, or a TensorFlow Lite file or its contents.
-    outputs : sequence of str, optional
-        Tensors of the model at which the network ends; those of the model if it is left out.
-    compose : bool
-        Make one table of several in a row, and leave out those that change nothing. Results are the same; without it,
-        every tensor of codes of the model is computed.
-    pairs : bool
-        With ``compose``, make tables of operations of two tensors of few bits, too. An NPU has no tables with two
-        indices.
-    rounding : str, optional
-        Rule by which results are rounded, one of those for the kind of file in
-        :data:`concord.spec.rounding_rules.ROUNDINGS`; the first one if it is left out.
-
-    Raises
-    ------
-    UnquantisedModel
-        If the model is not on codes alone: every reason.
-    ValueError
-        If it is no valid model, an output is no tensor of it, the rule is none for the kind of file, or the extra
-        ``tflite`` is needed and not installed.
-    """
-    graph = _graph_of(model, outputs, rounding)
-    if compose:
-        graph = composed(graph)
-    if compose and pairs:
-        graph = composed(with_pair_tables(graph))
-    return IntegerNetwork.of(graph)

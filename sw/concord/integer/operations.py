@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from concord.integer.float32 import Binary32, Integers
 from concord.integer.graph import IntegerOperation
 from concord.integer.moves import Move
-from concord.integer.requantise import Requantisation, codes_of_steps
+from concord.integer.requantise import Requantisation, Requantiser, codes_of_steps
 from concord.integer.sum_orders import SUM_ORDERS
 from concord.integer.weighted_sums import elements_of_windows, windows_of
 from concord.transfer import TransferTable
@@ -250,35 +250,23 @@ def powers_of_softmax(scale: np.float32, count: int) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CodeProduct(IntegerOperation):
-    """Mul of two tensors by an integer kernel.
-
-    ``clamp(rne(f32(f32(f32(a * b) * ratio) + f32(zero_point + shift))) - shift)``, of codes less their zero points.
+class IntegerProduct(IntegerOperation):
+    """The product of two tensors of codes, which may be broadcast, requantised.
 
     Parameters
     ----------
     zeros : pair of int
         Zero points of the operands.
-    ratio : float32
-        The product of their scales over that of the result.
-    zero_point, low, high : int
-        Of the codes made.
-    shift : int
-        Added to the codes made as long as the kernel makes them.
+    requantisation : Requantiser
+        From products of codes less their zero points to codes.
     """
 
     zeros: tuple[int, int]
-    ratio: np.float32
-    zero_point: int
-    low: int
-    high: int
-    shift: int = 0
+    requantisation: Requantiser
 
     def run(self, *codes: Integers) -> Integers:
         a, b = (part - zero for part, zero in zip(codes, self.zeros, strict=True))
-        product = Binary32.of_integers(a * b) * Binary32.of(self.ratio)
-        steps = (product + _zero(self.zero_point + self.shift)).integers()
-        return np.clip(steps - self.shift, self.low, self.high)
+        return self.requantisation.apply(a * b, -1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

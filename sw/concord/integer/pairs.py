@@ -13,7 +13,7 @@ import numpy as np
 from concord.integer.composing import table_after
 from concord.integer.float32 import Integers
 from concord.integer.graph import IntegerGraph, IntegerOperation, readers
-from concord.integer.operations import CodeFloats, CodePairTable, CodeProduct, CodeSum, CodeTable
+from concord.integer.operations import CodeFloats, CodePairTable, CodeSum, CodeTable, IntegerProduct
 from concord.transfer import CodeRange, Codes, TransferTable
 from concord.transfer.operators import PointwiseOperator
 from concord.transfer.targets import MAX_BITS
@@ -21,7 +21,7 @@ from concord.transfer.targets import MAX_BITS
 #: Bytes of a table of codes of 8 bits: what a table of two operands of 4 bits takes, too.
 PAIR_BYTES = 256
 #: Operations on each pair of codes by itself; operands may be broadcast.
-OF_PAIRS = (CodeSum, CodeProduct, CodeFloats)
+OF_PAIRS = (CodeSum, IntegerProduct, CodeFloats)
 
 
 def with_pair_tables(graph: IntegerGraph, limit: int = PAIR_BYTES) -> IntegerGraph:

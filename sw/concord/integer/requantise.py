@@ -106,6 +106,24 @@ class FloatRequantisation(Requantiser):
     high: int
     sum_bits: int = ACCUMULATOR_BITS
 
+    @classmethod
+    def of_kernel(cls, ratio: np.float32, zero_point: int, shift: int, low: int, high: int) -> FloatRequantisation:
+        """Requantisation by an integer kernel of ONNX Runtime, which adds the zero point in front of the rounding.
+
+        ``code = clamp(rne(f32(f32(f32(accumulator) * ratio) + f32(zero_point + shift))) - shift)``
+
+        Parameters
+        ----------
+        ratio : float32
+            Scale of the accumulators over that of the codes.
+        zero_point, low, high : int
+            As of :class:`Requantisation`.
+        shift : int
+            Added to the codes made as long as the kernel makes them.
+        """
+        term = np.array([zero_point + shift], dtype=np.float32)
+        return cls(np.asarray(ratio).reshape(1), term, np.float32(1), -shift, low, high, LONG_BITS)
+
     @property
     def limits(self) -> tuple[int, int]:
         return limits(self.sum_bits)

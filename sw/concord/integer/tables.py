@@ -8,19 +8,50 @@ code may be in the middle between two codes here, and beside it in exact arithme
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.functions import Number
+from concord.functions import ExactFunction, IntervalBounds, Number
 from concord.functions.intervals import exact
-from concord.integer.functions import FloatFunction, FunctionStep
 from concord.transfer import Codes, TransferTable
-from concord.transfer.operators import PointwiseOperator
+from concord.transfer.operators import OperatorLike, PointwiseOperator
 
 Float32s = NDArray[np.float32]
 _LARGEST = np.finfo(np.float32).max
+
+
+@dataclass(frozen=True, eq=False)
+class FloatFunction:
+    """A function of one element that no other part of the project has.
+
+    Parameters
+    ----------
+    name : str
+        Label in tables.
+    exact : callable
+        The exact value, or one with 45 correct digits, at a ``Fraction``.
+    interval : callable or None
+        Bounds on it; without them each element is computed exactly.
+    """
+
+    name: str
+    exact: ExactFunction
+    interval: IntervalBounds | None = None
+
+    def curve(self) -> ExactFunction:
+        """The function."""
+        return self.exact
+
+    def bounds(self) -> IntervalBounds | None:
+        """The bounds."""
+        return self.interval
+
+
+#: A step of a function.
+FunctionStep = OperatorLike | FloatFunction
 
 
 def code_table(source: Codes, functions: tuple[FunctionStep, ...], target: Codes) -> TransferTable:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.integer.graph import IntegerOperation
+from concord.integer.operations import IntegerProduct
+from concord.integer.requantise import FloatRequantisation
 from concord.transfer import Codes, TransferTable
 from concord.transfer.records import Record, target_of, target_record
 
@@ -27,7 +29,19 @@ _RENAMED: dict[str, tuple[str, dict[str, Any]]] = {
     "tflite.operations.ChannelsLastConvolution": ("weighted_sums.IntegerConvolution", {"last": True}),
     "tflite.operations.ChannelsLastMaximum": ("operations.CodeMaximum", {"dilations": (1, 1), "last": True}),
     "tflite.operations.DenseRows": ("weighted_sums.IntegerMatMul", {}),
+    "tflite.operations.FixedPointProduct": ("operations.IntegerProduct", {}),
 }
+
+
+def _product_of_kernel(
+    *, ratio: np.float32, zero_point: int, low: int, high: int, shift: int = 0, **fields: Any
+) -> IntegerProduct:
+    """The product that had the fields of its requantisation as its own."""
+    return IntegerProduct(**fields, requantisation=FloatRequantisation.of_kernel(ratio, zero_point, shift, low, high))
+
+
+#: Makers of what takes the place of classes that had other fields, by the kinds that folders have.
+_CONVERTED: dict[str, Callable[..., IntegerOperation]] = {"operations.CodeProduct": _product_of_kernel}
 #: Types of arrays in a file; they are int64 or float32 in an operation.
 _NARROW = [np.dtype(name) for name in ("<i1", "<i2", "<i4", "<i8")]
 
@@ -121,6 +135,9 @@ class RecordReader:
         return self._object(record["kind"], record["fields"])
 
     def _object(self, kind: str, items: Mapping[str, Record]) -> Any:
+        values = {key: self.value(item) for key, item in items.items()}
+        if kind in _CONVERTED:
+            return _CONVERTED[kind](**values)
         path, besides = _RENAMED.get(kind, (kind, {}))
         module, _, name = path.rpartition(".")
         try:
@@ -129,7 +146,7 @@ class RecordReader:
             raise ValueError(f"kind must be a class of {_PACKAGE}, not {kind!r}") from error
         if not (isinstance(named, type) and is_dataclass(named) and _is_own(named)):
             raise ValueError(f"kind must be a class with fields, not {kind!r}")
-        return named(**{key: self.value(item) for key, item in items.items()} | besides)
+        return named(**values | besides)
 
 
 def _is_own(kind: type) -> bool:

@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnxruntime.quantization import quantize_static
 
-from concord import integer
 from concord.frontend import import_model
+from concord.frontend.codes import load
 from concord.graph.passes.dtypes import assign, factors_of_codes
 from concord.integer.weighted_sums import IntegerMatMul
 from concord.integer.wide import CodesOfNumbers, WideSum
@@ -16,7 +16,7 @@ from support.integer_nets import Samples
 from support.onnx_models import onnxruntime_results
 from support.quantised_nets import QdqMaker
 from support.trained import DATA, needs_data
-from sw.integer.test_networks import TRAINED, trained_input
+from sw.frontend.codes.test_networks import TRAINED, trained_input
 
 #: Products of :func:`forms`, with what they read and write.
 FORMS = {
@@ -79,7 +79,7 @@ def test_the_file_has_the_forms_and_the_factors(place):
 
 def test_the_forms_of_the_file_are_those_that_are_executed(place):
     """A product is wide where the file says so; it has a conversion of its own if its form reads wide."""
-    graph = integer.load(place[0] / "typed.onnx").graph
+    graph = load(place[0] / "typed.onnx").graph
     makers = {operation.output: operation for operation in graph.operations}
     executed = {}
     for operation in graph.operations:
@@ -114,7 +114,7 @@ def test_a_folder_of_the_file(place):
     assert code == 0, output
     code, output = run("run", folder / "net", "-i", folder / "x.npz", "-o", folder / "y.npz")
     assert code == 0, output
-    want = integer.load(folder / "net.onnx").run(dict(np.load(folder / "x.npz")))
+    want = load(folder / "net.onnx").run(dict(np.load(folder / "x.npz")))
     assert all(np.array_equal(made, want[name]) for name, made in np.load(folder / "y.npz").items())
     code, output = run("inspect", folder / "net")
     assert code == 0 and "WideSum" in output and "float32" in output
@@ -166,7 +166,7 @@ def test_resnet_with_wide_sums(tmp_path):
     code, output = run("types", tmp_path / "net.onnx", "-o", tmp_path / "typed.onnx")
     assert code == 0, output
     (name,) = [item.input[0] for item in proto.graph.node if "AveragePool" in item.op_type]
-    network = integer.load(tmp_path / "typed.onnx", [name])
+    network = load(tmp_path / "typed.onnx", [name])
     assert sum(isinstance(operation, WideSum) for operation in network.graph.operations) == 3
     (made,) = network.run({proto.graph.input[0].name: x}).values()
     typed = onnx.load(tmp_path / "typed.onnx")

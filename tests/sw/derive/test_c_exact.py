@@ -11,10 +11,11 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from concord import integer
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
 from concord.derive.c_exact.source import exact_files
+from concord.frontend.codes import load
+from concord.integer import IntegerNetwork
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove, PadMove
 from concord.integer.operations import CodeMovement, CodePairTable, CodeSum
@@ -32,7 +33,7 @@ from support.few_bits import in_few_bits
 from support.fixed_point_graphs import FIXED_POINT_GRAPHS
 from support.integer_nets import SHAPE, quantised, small_network
 from support.trained import DATA, needs_data
-from sw.integer.test_networks import TRAINED, trained_input
+from sw.frontend.codes.test_networks import TRAINED, trained_input
 
 pytestmark = needs_c
 #: Of operations of ONNX and of TensorFlow Lite.
@@ -44,9 +45,7 @@ WIDTHS = {"8 bits": (8, 8), "up to 8 bits": (1, 8), "up to 16 bits": (1, 16), "m
 def expected(graph, samples):
     """Codes sample by sample, for a movement may take the samples as an axis like others."""
     count = len(next(iter(samples.values())))
-    rows = [
-        integer.IntegerNetwork(graph).run({name: x[k : k + 1] for name, x in samples.items()}) for k in range(count)
-    ]
+    rows = [IntegerNetwork(graph).run({name: x[k : k + 1] for name, x in samples.items()}) for k in range(count)]
     return {name: np.concatenate([row[name] for row in rows]) for name in graph.outputs}
 
 
@@ -137,7 +136,7 @@ def sums_near_the_middle(scale, low, high, rng, count):
 
 def row_of_sums(sums, requantisation, scheme, kind=IntegerMatMul):
     """A graph whose accumulators are these: products with 0, and a bias."""
-    graph = integer.network.IntegerGraph("sums", shapes={"x": (None, 1)}, inputs={"x": "x"}, outputs={"y": "y"})
+    graph = IntegerGraph("sums", shapes={"x": (None, 1)}, inputs={"x": "x"}, outputs={"y": "y"})
     graph.schemes.update(x=Codes(1, 1.0, 0), y=scheme)
     graph.operations.append(
         kind(name="sums", inputs=("x",), output="y", weight=np.zeros((1, len(sums)), np.int64), bias=sums,
@@ -202,7 +201,7 @@ def small_graph(tmp_path, kind=QuantType.QInt8):
 @every_way
 def test_a_small_network(command, options, tmp_path):
     proto, x = small_graph(tmp_path)
-    graph = integer.load(proto).graph
+    graph = load(proto).graph
     codes = graph.schemes[graph.inputs["x"]].codes_of(np.float32(x))
     assert compare(graph, {"x": codes}, tmp_path, command, options) == 80
 
@@ -210,7 +209,7 @@ def test_a_small_network(command, options, tmp_path):
 @pytest.mark.slow
 def test_every_tensor_of_a_small_network(tmp_path):
     proto, x = small_graph(tmp_path, QuantType.QUInt8)
-    graph = integer.load(proto, compose=False).graph
+    graph = load(proto, compose=False).graph
     every = replace(graph, outputs={name: name for name in graph.schemes})
     codes = graph.schemes[graph.inputs["x"]].codes_of(np.float32(x))
     assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)
@@ -220,7 +219,7 @@ def test_every_tensor_of_a_small_network(tmp_path):
 @pytest.mark.parametrize("kind, bits", [(QuantType.QUInt8, 3), (QuantType.QInt8, 5)])
 def test_every_tensor_of_few_bits(kind, bits, tmp_path):
     proto, x = small_graph(tmp_path, kind)
-    graph = integer.load(in_few_bits(proto, bits), compose=False).graph
+    graph = load(in_few_bits(proto, bits), compose=False).graph
     every = replace(graph, outputs={name: name for name in graph.schemes})
     codes = graph.schemes[graph.inputs["x"]].codes_of(np.float32(x))
     assert compare(every, {"x": codes}, tmp_path) > 16 * (3 * 64 + 8 * 64 + 3 * 8 * 16)
@@ -234,7 +233,7 @@ def test_trained_networks(name, file, kind, form, command, options, tmp_path):
     x, few = trained_input(name, file)
     settings = {"quant_format": form, "activation_type": kind, "weight_type": QuantType.QInt8}
     proto = quantised(tmp_path, onnx.load(DATA / "models" / f"{name}.onnx"), few, **settings)
-    graph = integer.load(proto).graph
+    graph = load(proto).graph
     ((port, tensor),) = graph.inputs.items()
     every = replace(graph, outputs={name: name for name in graph.schemes})
     assert compare(every, {port: graph.schemes[tensor].codes_of(np.float32(x))}, tmp_path, command, options) > 100
@@ -274,7 +273,7 @@ def test_softmax_of_all_samples(kind, tmp_path):
     getattr(draw, kind)((4, 5), 0, flattened=True)
     graph = replace(draw.graph, shapes={name: (3, *shape[1:]) for name, shape in draw.graph.shapes.items()})
     x = draw.samples(3)
-    want = integer.IntegerNetwork(graph).run(x)
+    want = IntegerNetwork(graph).run(x)
     codes, _ = ExactProgram(graph, tmp_path, words(None), ("-O0",)).run(x)
     assert all(np.array_equal(codes[name].reshape(want[name].shape), want[name]) for name in want)
 
@@ -290,7 +289,7 @@ def test_files_need_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(which("size") is None, reason="needs size of binutils")
 def test_memory_is_as_the_header_says(tmp_path):
-    files = ExactProgram(integer.load(small_graph(tmp_path)[0]).graph, tmp_path, [compiler()]).files
+    files = ExactProgram(load(small_graph(tmp_path)[0]).graph, tmp_path, [compiler()]).files
     text = subprocess.run(["size", "-A", "net.o"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     sizes = {name: int(size) for name, size in re.findall(r"^(\S+) +(\d+)", text, re.MULTILINE)}
     constants = files.source.count("static const")  # each of which begins at a multiple of 32
@@ -381,13 +380,13 @@ def test_the_proof(tmp_path, monkeypatch):
     (operation,) = draw.graph.operations
     bias = np.where(np.arange(5) == 1, (1 << 31) - 1, operation.bias)
     draw.graph.operations[:] = [replace(operation, bias=bias)]
-    proof = prove_exact(integer.IntegerNetwork(draw.graph), samples=40)
+    proof = prove_exact(IntegerNetwork(draw.graph), samples=40)
     assert proof.same and 0 < proof.overflows < 40 and proof.compared[wide] == (40 - proof.overflows) * 5
     original = ExactProgram.run
     monkeypatch.setattr(ExactProgram, "run", lambda program, codes: changed(*original(program, codes)))
-    proof = prove_exact(integer.load(proto), samples=2)
+    proof = prove_exact(load(proto), samples=2)
     assert not proof.same and not proof.flags and set(proof.different.values()) == {2}
-    proof = prove_exact(integer.IntegerNetwork(draw.graph), samples=40)
+    proof = prove_exact(IntegerNetwork(draw.graph), samples=40)
     assert not proof.same and proof.flags == proof.overflows > 0
 
 

@@ -7,10 +7,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from concord import integer
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
 from concord.derive.c_exact.source import exact_files
+from concord.integer import IntegerNetwork
 from concord.integer.tflite.fixed_point import FixedPointMultiplier
 from concord.integer.tflite.requantise import Binary64Requantisation, FixedPointRequantisation
 from concord.prove.exact import prove_exact
@@ -196,5 +196,5 @@ def test_fixed_point_is_one_function():
 def test_all_codes_are_compared():
     draw = FixedPointDraw(2)
     draw.convolution((4, 4, 3), 3, (2, 2))
-    proof = prove_exact(integer.IntegerNetwork(draw.graph), samples=4)
+    proof = prove_exact(IntegerNetwork(draw.graph), samples=4)
     assert proof.same and sum(proof.compared.values()) == 4 * (48 + 2 * 27)

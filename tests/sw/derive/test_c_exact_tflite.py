@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord import integer
+from concord.frontend.codes import load
 from concord.prove.exact import random_codes
 from support.c_compilers import every_level
 from support.commands import run
@@ -17,10 +17,10 @@ from sw.derive.test_c_exact import compare
 if missing("tflite"):
     pytest.skip(missing("tflite"), allow_module_level=True)
 
+from concord.frontend.codes.tflite.importer import OPERATORS
 from concord.frontend.tflite_rewrites import read_network
-from concord.integer.tflite.importer import OPERATORS
 from support.tflite_draws import Draw, every_operation, lowered_operators, tables_and_moves
-from sw.integer.test_tflite_networks import NETWORKS, contents, samples
+from sw.frontend.codes.test_tflite_networks import NETWORKS, contents, samples
 
 pytestmark = [needs("tflite"), needs_c]
 
@@ -39,7 +39,7 @@ def with_every_tensor(network):
 @pytest.mark.parametrize("make", NETS)
 def test_every_operation(seed, dtype, make, tmp_path):
     data, codes = make(seed, dtype)
-    network = integer.load(data, compose=False)
+    network = load(data, compose=False)
     ((port, tensor),) = network.graph.inputs.items()
     rng = np.random.default_rng(seed)
     x = np.concatenate([codes, random_codes(network.graph.scheme(tensor), (15, *codes.shape[1:]), rng)])
@@ -66,7 +66,7 @@ def test_no_operator_is_left_out():
 @pytest.mark.parametrize("name", NETWORKS)
 def test_official_files(name, command, options, tmp_path):
     x, _ = samples(name, 3)
-    network = integer.load(contents(name))
+    network = load(contents(name))
     ((port, tensor),) = network.graph.inputs.items()
     x = np.concatenate([x, random_codes(network.graph.scheme(tensor), x.shape, np.random.default_rng(0))])
     count = compare(with_every_tensor(network), {port: x}, tmp_path, command, options)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from concord import integer
 from concord.compiler.ir.arrangement import InputGrid
 from concord.compiler.model import compile_graph
 from concord.derive.c.program import compiler
 from concord.derive.c.source import c_files
 from concord.derive.c_exact.source import exact_files
 from concord.derive.model import derive_package
+from concord.frontend.codes import load
 from concord.networks.folder import load_package
 from concord.spec.presets import TINY
 from support.commands import run, two_products
@@ -83,7 +83,7 @@ def test_macros_are_those_of_the_model(tmp_path):
 def test_a_model_that_is_not_known_has_no_hash(tmp_path):
     assert run("compile", two_products(tmp_path) / "net.onnx", "--preset", "tiny")[0] == 0
     plain = c_files(derive_package(load_package(tmp_path / "net")), "net").header
-    exact = exact_files(integer.load(codes(tmp_path)).graph, "net").header
+    exact = exact_files(load(codes(tmp_path)).graph, "net").header
     assert "SHA256" not in plain and "SHA256" not in exact
     assert "#define NET_IMAGE_SCALE 0.10000000149011612\n#define NET_IMAGE_ZERO 3\n" in exact
 

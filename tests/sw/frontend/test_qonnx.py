@@ -7,9 +7,9 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from concord import integer
 from concord.frontend import UnsupportedModel, import_model
-from concord.frontend.load import load
+from concord.frontend.codes import UnquantisedModel, load
+from concord.frontend.load import load as load_proto
 from concord.graph.execute import run
 
 DOMAIN = "qonnx.custom_op.general"
@@ -103,7 +103,7 @@ def test_codes_of_an_input(bits, attrs):
     ends = np.float32([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1, 2**bits - 1])
     x = np.concatenate([np.linspace(-20, 20, 997, dtype=np.float32), *(ends * 0.25 + d for d in (-0.3, -0.1, 0, 0.3))])
     x = x[: len(x) // 8 * 8].reshape(-1, 8)
-    network = integer.load(proto)
+    network = load(proto)
     assert np.array_equal(*numbers(network, x), *reference(proto, x))
     assert next(iter(network.graph.schemes.values())).bits == bits or attrs == {"signed": 0, "narrow": 1}
 
@@ -127,7 +127,7 @@ def layers(seed, bits):
 @pytest.mark.parametrize("seed", range(4))
 def test_networks(seed, bits):
     proto = layers(seed, bits)
-    (made,), (want,) = numbers(integer.load(proto), SAMPLES), reference(proto, SAMPLES)
+    (made,), (want,) = numbers(load(proto), SAMPLES), reference(proto, SAMPLES)
     assert np.array_equal(made, want) and len(np.unique(want)) >= min(bits, 4)
 
 
@@ -155,7 +155,7 @@ def test_weights_of_signs(op, bits):
     if op == "IntQuant":
         for node in proto.graph.node:
             node.op_type = node.op_type.replace("IntQuant", "Quant")
-    assert np.array_equal(*numbers(integer.load(proto), SAMPLES), *reference(proto, SAMPLES))
+    assert np.array_equal(*numbers(load(proto), SAMPLES), *reference(proto, SAMPLES))
 
 
 def test_values_in_block_floating_point():
@@ -169,8 +169,8 @@ def test_values_in_block_floating_point():
 def test_domains_that_a_file_does_not_name(domain):
     maker = Maker()
     proto = maker.model(maker.quant("x", 0.5, 4, domain=domain), known=False)
-    assert [node.op_type for node in load(proto).graph.node] == ["QuantizeLinear", "Clip", "DequantizeLinear"]
-    onnx.checker.check_model(load(proto))
+    assert [node.op_type for node in load_proto(proto).graph.node] == ["QuantizeLinear", "Clip", "DequantizeLinear"]
+    onnx.checker.check_model(load_proto(proto))
 
 
 def changed(**more):
@@ -209,5 +209,5 @@ def test_what_has_no_standard_form(make, reason):
     wanted = rf":\n  Quant 'Q[^']*': {reason}.*; export it in the QDQ form$"
     with pytest.raises(UnsupportedModel, match=f"net cannot be compiled{wanted}"):
         import_model(proto)
-    with pytest.raises(integer.UnquantisedModel, match=f"cannot be executed in integers{wanted}"):
-        integer.load(proto)
+    with pytest.raises(UnquantisedModel, match=f"cannot be executed in integers{wanted}"):
+        load(proto)

@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from concord import integer
+from concord.frontend.codes import UnquantisedModel, load
 from support.frameworks import missing, needs
 
 if missing("tflite"):
@@ -262,8 +262,8 @@ def test_blocks_that_are_no_dilation_are_refused():
     y = at.convolution(y, at.weight(3, 1, 1, 3), at.tensor(1, 4, 4, 3))
     y = at.op("BATCH_TO_SPACE_ND", [y, at.integers(4, 1), zeros], at.alike(y, 1, 16, 4, 3))
     data = at.net.bytes([x], [y])
-    with pytest.raises(integer.UnquantisedModel, match="SPACE_TO_BATCH_ND 'tensor3': is not an operator on codes"):
-        integer.load(data)
+    with pytest.raises(UnquantisedModel, match="SPACE_TO_BATCH_ND 'tensor3': is not an operator on codes"):
+        load(data)
     with pytest.raises(ValueError, match="SPACE_TO_BATCH_ND 'tensor3': operator is not supported"):
         exported_tflite(data)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord import integer
+from concord.frontend.codes import load
 from support.onnx_models import model, node
 
 
@@ -15,7 +15,7 @@ def network(*nodes, outputs=("y",), **options):
     constants = {"s": np.float32(0.1), "z": np.int8(-7), "t": np.float32(0.03), "w": np.int16(5),
                  "low": np.float32(-99), "high": np.float32(99)}  # fmt: skip
     proto = model([*pair("x", "d"), *nodes], {"x": ["N", 256]}, outputs, constants)
-    return integer.load(proto, **options)
+    return load(proto, **options)
 
 
 ALL = np.arange(-128, 128, dtype=np.int8)[None]

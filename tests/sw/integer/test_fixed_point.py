@@ -71,7 +71,7 @@ def test_multipliers_are_the_nearest():
 
 @needs("tflite")
 def test_multipliers_at_the_ends():
-    from concord.integer.tflite.reading import multiplier_of
+    from concord.frontend.codes.tflite.reading import multiplier_of
 
     nothing = FixedPointMultiplier.of([0.0, 2.0**-33])
     assert nothing.multiplier.tolist() == nothing.shift.tolist() == [0, 0]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from concord import integer
-from concord.integer.importer import import_integer_graph
+from concord.frontend.codes import load
+from concord.frontend.codes.importer import import_integer_graph
 from concord.integer.operations import CodePairTable, CodeSum
 from concord.integer.pairs import pair_table, with_pair_tables
 from concord.transfer import CodeRange, Codes
@@ -51,7 +51,7 @@ def kinds(loaded):
 @pytest.mark.parametrize("seed", range(3))
 def test_results_are_the_same(op, bits, b_sizes, seed):
     proto, x = network(op, bits, b_sizes=b_sizes, seed=seed), samples(bits, b_sizes)
-    plain, loaded = integer.load(proto, compose=False), integer.load(proto)
+    plain, loaded = load(proto, compose=False), load(proto)
     assert kinds(plain) != ["CodePairTable"] == kinds(loaded)
     assert np.array_equal(plain.run(x)["y"], loaded.run(x)["y"])
     assert loaded.tables.report().nbytes == 1 << sum(bits)
@@ -61,7 +61,7 @@ def test_results_are_the_same(op, bits, b_sizes, seed):
 
 @pytest.mark.parametrize("bits, pays", [((4, 4), True), ((8, 2), False), ((8, 8), False)])
 def test_bytes_decide(bits, pays):
-    loaded = integer.load(network("Add", bits))
+    loaded = load(network("Add", bits))
     assert (kinds(loaded) == ["CodePairTable"]) == pays
     assert f"{int(pays)} of 1 operations of two tensors are tables" in loaded.report()
 
@@ -83,7 +83,7 @@ def test_tables_around_it_are_in_it():
              node("DequantizeLinear", ["rq", "bs", "bz"], ["h"])]  # fmt: skip
     for k, item in enumerate(front):
         proto.graph.node.insert(2 + k, item)
-    plain, loaded, x = integer.load(proto, compose=False), integer.load(proto), samples((4, 4))
+    plain, loaded, x = load(proto, compose=False), load(proto), samples((4, 4))
     assert kinds(plain) == ["CodeTable", "CodeFloats", "CodeTable"] and kinds(loaded) == ["CodePairTable"]
     assert np.array_equal(plain.run(x)["y"], loaded.run(x)["y"]) and len(np.unique(loaded.run(x)["y"])) > 3
     assert loaded.graph.operations[0].inputs == ("a", "b")
@@ -102,8 +102,8 @@ def test_what_is_an_output_or_read_twice_stays(output):
         proto.graph.node.insert(2 + k, item)
     x, plain, loaded = (
         samples((4, 4)),
-        integer.load(proto, ["y", output], compose=False),
-        integer.load(proto, ["y", output]),
+        load(proto, ["y", output], compose=False),
+        load(proto, ["y", output]),
     )
     assert sorted(kinds(loaded)) == ["CodePairTable", "CodeTable"]
     want, made = plain.run(x), loaded.run(x)
@@ -114,7 +114,7 @@ def test_what_is_an_output_or_read_twice_stays(output):
 @pytest.mark.parametrize("bits", [4, 8])
 def test_a_tensor_with_itself_is_a_function_of_one_code(op, bits):
     proto, x = network(op, (bits, bits), single=True), samples((bits, bits), single=True)
-    plain, loaded = integer.load(proto, compose=False), integer.load(proto)
+    plain, loaded = load(proto, compose=False), load(proto)
     assert kinds(loaded) == ["CodeTable"] and loaded.tables.report().nbytes == 1 << bits
     assert np.array_equal(plain.run(x)["y"], loaded.run(x)["y"])
     loaded.tables.check()
@@ -129,7 +129,7 @@ def test_two_functions_of_one_tensor():
         for item in [node(op, ["ad"], [f"r{k}"]), node("QuantizeLinear", [f"r{k}", "bs", "bz"], [f"rq{k}"]),
                      node("DequantizeLinear", [f"rq{k}", "bs", "bz"], [f"h{k}"])]:  # fmt: skip
             proto.graph.node.insert(len(proto.graph.node) - 2, item)
-    plain, loaded, x = integer.load(proto, compose=False), integer.load(proto), samples((4, 4), single=True)
+    plain, loaded, x = load(proto, compose=False), load(proto), samples((4, 4), single=True)
     assert kinds(loaded) == ["CodePairTable"] and loaded.graph.operations[0].inputs == ("a", "a")
     assert np.array_equal(plain.run(x)["y"], loaded.run(x)["y"])
     loaded.tables.check()
@@ -140,7 +140,7 @@ def test_equal_tables_of_pairs_are_stored_once(tmp_path):
     proto = network("Add", (4, 4))
     proto.graph.node.extend([node("DequantizeLinear", ["y", "ys", "yz"], ["yd"]), node("Add", ["ad", "bd"], ["k"]),
                              node("QuantizeLinear", ["k", "ys", "yz"], ["m"])])  # fmt: skip
-    loaded, x = integer.load(proto, ["y", "m"]), samples((4, 4))
+    loaded, x = load(proto, ["y", "m"]), samples((4, 4))
     report = loaded.tables.report()
     assert (report.sites, report.tables, report.nbytes, report.unshared) == (2, 1, 256, 512)
     again = stored(loaded, tmp_path / "net")
@@ -180,7 +180,7 @@ def test_codes_of_onnxruntime(op):
         proto.graph.initializer.append(helper.make_tensor(name, TensorProto.UINT4, [], [zero]))
     codes = np.arange(256)
     x = {"a": np.float32([(codes // 16 - 3) * 0.5]), "b": np.float32([(codes % 16 - 9) * 0.25])}
-    loaded = integer.load(proto)
+    loaded = load(proto)
     assert kinds(loaded) == ["CodePairTable"]
     (theirs,) = onnxruntime_results(proto, x)
     assert np.array_equal(theirs + 6, loaded.run(x)["y"]) and len(np.unique(theirs)) > 6

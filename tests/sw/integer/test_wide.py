@@ -8,10 +8,10 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from concord import integer
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
 from concord.derive.c_exact.source import exact_files
+from concord.frontend.codes import UnquantisedModel, load
 from concord.integer.wide import WIDE, CodesOfNumbers, WideDifference, WideProduct, WideSum, integers_of, numbers_of
 from concord.prove.exact import prove_exact
 from support.derived_backends import needs_c
@@ -52,7 +52,7 @@ def test_random_networks(form):
     kinds, compared, different = set(), 0, 0
     for seed in range(40):
         proto, x = wide_network(seed, exact=form == "powers of two", integers=form == "real factors")
-        network = integer.load(proto)
+        network = load(proto)
         kinds |= {type(operation).__name__ for operation in network.graph.operations}
         for made, want in as_onnxruntime(proto, network.run({"x": x}), network, {"x": x}):
             compared, different = compared + made.size, different + int((made != want).sum())
@@ -80,7 +80,7 @@ def test_a_product_at_the_end_is_that_of_the_integer_kernel(kind, bias):
     options = exact_sums(True)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     (want,) = onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})
-    assert np.array_equal(integer.load(proto).run({"x": x})["y"], want)
+    assert np.array_equal(load(proto).run({"x": x})["y"], want)
 
 
 FORMS = [("wide", "narrow"), ("wide", "wide"), ("narrow", "narrow"), ("narrow", "wide")]
@@ -102,7 +102,7 @@ def test_the_four_forms_are_those_of_the_formulas(reads, writes):
               node("DequantizeLinear", ["b", "bs"], ["c"]), node("Gemm", ["d", "v", "c"], ["a"])]  # fmt: skip
     if writes == "narrow":
         nodes += [node("QuantizeLinear", ["a", "ys", "z"], ["aq"]), node("DequantizeLinear", ["aq", "ys", "z"], ["a2"])]
-    network = integer.load(model(nodes, {"x": ["N", 6]}, ["a2" if writes == "narrow" else "a"], constants))
+    network = load(model(nodes, {"x": ["N", 6]}, ["a2" if writes == "narrow" else "a"], constants))
     (made,) = network.run({"x": x}).values()
     codes = np.clip(np.rint(x / s_x), -128, 127).astype(np.int64)
     sums = (codes @ w + b).astype(np.float32)
@@ -168,7 +168,7 @@ def test_one_product_serves_all_readers():
     """It is wide for the sum, and its codes are made of that; nothing is computed twice."""
     proto = pairs(node("QuantizeLinear", ["a", "s", "z"], ["aq"]), node("DequantizeLinear", ["aq", "s", "z"], ["ad"]),
                   node("MatMul", ["ad", "v"], ["b"]), node("Add", ["a", "b"], ["y"]), outputs=("y", "a"))  # fmt: skip
-    network = integer.load(proto)
+    network = load(proto)
     kinds = [type(operation).__name__ for operation in network.graph.operations]
     assert kinds == ["IntegerMatMul", "CodesOfNumbers", "IntegerMatMul", "WideSum"]
     assert network.scheme("y").dtype == np.float32 and network.graph.is_wide("a")
@@ -178,7 +178,7 @@ def test_an_output_of_the_model_is_wide():
     """Its codes are made of its numbers, as with another reader."""
     proto = pairs(node("QuantizeLinear", ["a", "s", "z"], ["aq"]), node("DequantizeLinear", ["aq", "s", "z"], ["y"]),
                   outputs=("y", "a"))  # fmt: skip
-    kinds = [type(operation).__name__ for operation in integer.load(proto).graph.operations]
+    kinds = [type(operation).__name__ for operation in load(proto).graph.operations]
     assert kinds == ["IntegerMatMul", "CodesOfNumbers"]
 
 
@@ -188,7 +188,7 @@ def test_a_layer_that_writes_codes_stays_one_operation():
                   node("MaxPool", ["m"], ["p"], kernel_shape=[2]), node("QuantizeLinear", ["p", "s", "z"], ["pq"]),
                   node("DequantizeLinear", ["pq", "s", "z"], ["y"]),
                   constants={"shape": np.array([0, 1, 4])})  # fmt: skip
-    network = integer.load(proto)
+    network = load(proto)
     assert not any(network.graph.is_wide(tensor) for tensor in network.graph.schemes)
     x = floats(20, 4) * 20
     options = exact_sums(True)
@@ -208,7 +208,7 @@ def test_codes_of_a_mean_are_moved(op):
              node("QuantizeLinear", ["r", "t", "z"], ["p"]),
              node("DequantizeLinear", ["p", "t", "z"], ["y"])]  # fmt: skip
     proto, x = model(nodes, {"x": ["N", 6, 5, 5]}, constants=scheme), np.abs(floats(40, 6, 5, 5)) * 5
-    network, options = integer.load(proto), exact_sums(True)
+    network, options = load(proto), exact_sums(True)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     (want,) = onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, {"x": x})
     made = network.run({"x": x})["y"]
@@ -218,7 +218,7 @@ def test_codes_of_a_mean_are_moved(op):
 
 def test_an_input_that_is_read_in_both_types():
     proto = pairs(node("Add", ["x", "a"], ["y"]))
-    network = integer.load(proto)
+    network = load(proto)
     assert network.graph.is_wide(network.graph.inputs["x"])
     x = np.float32([[1, -2, 0.05, 30]])
     codes = np.clip(np.rint(x / np.float32(0.1)) + 3, 0, 255) - 3
@@ -248,8 +248,8 @@ REFUSED = [
 def test_what_has_no_stated_bits_is_refused(nodes, reason):
     """Functions and means of numbers are another one in every library; constants must be numbers of binary32."""
     constants = {"endless": np.float32(np.inf), "double": np.float64(1)}
-    with pytest.raises(integer.UnquantisedModel) as refusal:
-        integer.load(pairs(*nodes, constants=constants))
+    with pytest.raises(UnquantisedModel) as refusal:
+        load(pairs(*nodes, constants=constants))
     (text,) = refusal.value.reasons
     assert text.startswith(reason)
 
@@ -258,13 +258,13 @@ def test_what_has_no_stated_bits_is_refused(nodes, reason):
 @pytest.mark.parametrize("seed", [1, 4, 5, 12, 30])
 def test_files(seed, library, tmp_path):
     proto, x = wide_network(seed)
-    assert different(integer.load(proto), library, tmp_path, {"x": x}) == 0
+    assert different(load(proto), library, tmp_path, {"x": x}) == 0
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("library", LIBRARIES[:2])
 def test_files_refuse_numbers_beyond_binary32(library, tmp_path):
-    network = integer.load(pairs(node("Mul", ["x", "x"], ["b"]), node("Add", ["a", "b"], ["y"])))
+    network = load(pairs(node("Mul", ["x", "x"], ["b"]), node("Add", ["a", "b"], ["y"])))
     with pytest.raises(OverflowError, match="numbers must fit binary32"):
         network.run({"x": np.float32([[1, 2, 3, 1e20]])})
     with pytest.raises(OverflowError, match="numbers must fit binary32"):
@@ -276,7 +276,7 @@ def test_files_refuse_numbers_beyond_binary32(library, tmp_path):
 
 def test_folders(tmp_path):
     proto, x = wide_network(3)
-    network = integer.load(proto)
+    network = load(proto)
     again = stored(network, tmp_path / "net")
     assert again.graph.schemes == network.graph.schemes
     for name, made in again.run({"x": x}, every=True).items():
@@ -287,7 +287,7 @@ def test_folders(tmp_path):
 @needs_c
 @pytest.mark.parametrize("seed", [2, 5, 17])
 def test_c(seed):
-    network = integer.load(wide_network(seed)[0])
+    network = load(wide_network(seed)[0])
     proof = prove_exact(network)
     assert proof.same and proof.overflows == 0 and sum(proof.compared.values()) > 20000
 
@@ -301,7 +301,7 @@ def test_c_at_corners(tmp_path):
     nodes += [node("QuantizeLinear", ["sum", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["codes"])]
     outputs = [*(name for _, name in operations), "codes"]
     proto = model(nodes, {"a": ["N", 8], "b": ["N", 8]}, outputs, {"s": np.float32(0.3), "z": np.uint8(9)})
-    network, inputs = integer.load(proto), {"a": numbers(7, 4000).reshape(-1, 8), "b": numbers(8, 4000).reshape(-1, 8)}
+    network, inputs = load(proto), {"a": numbers(7, 4000).reshape(-1, 8), "b": numbers(8, 4000).reshape(-1, 8)}
     assert [network.graph.is_wide(tensor) for tensor in network.graph.outputs.values()] == [True, True, True, False]
     proof = prove_exact(network, inputs)
     assert proof.same and 50 < proof.overflows < 450
@@ -316,7 +316,7 @@ def test_c_at_corners(tmp_path):
 
 @needs_c
 def test_the_header_says_what_a_wide_number_is(tmp_path):
-    header = exact_files(integer.load(pairs(node("Add", ["a", "a"], ["y"]))).graph, "net").header
+    header = exact_files(load(pairs(node("Add", ["a", "a"], ["y"]))).graph, "net").header
     assert re.search(r"int32_t \w+\[4\]; /\* y: 1 x 4, wide numbers \*/", header)
     assert "0x80000000u - (uint32_t)x : (uint32_t)x" in header
 
@@ -325,5 +325,5 @@ def test_a_model_that_ends_at_a_wide_tensor():
     """Of a model whose last layers have no stated bits, the others can be had."""
     proto = pairs(node("Softmax", ["a"], ["y"], name="shares"))
     proto.graph.output.append(helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, None))
-    network = integer.load(proto, outputs=["a"])
+    network = load(proto, outputs=["a"])
     assert network.run({"x": np.ones((1, 4), np.float32)})["a"].dtype == np.float32

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import concord.integer
-from concord import integer
+from concord.frontend.codes import load
 from concord.image.container import read_file, write_file
 from concord.integer.graph import IntegerOperation
 from concord.networks.codes import PROGRAM_FILE, ProgramError
@@ -47,7 +47,7 @@ def samples():
 @pytest.fixture(scope="module")
 def network(samples, tmp_path_factory):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-    return integer.load(quantised(tmp_path_factory.mktemp("small"), small_network(), samples, **options))
+    return load(quantised(tmp_path_factory.mktemp("small"), small_network(), samples, **options))
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def first_operation(header):
     "changed, reason",
     [
         (lambda header: first_operation(header).update(kind="operations.NoSuch"), "kind must be a class of conc"),
-        (lambda header: first_operation(header).update(kind="network.load"), "kind must be a class with"),
+        (lambda header: first_operation(header).update(kind="shapes.fixed_sizes"), "kind must be a class with"),
         (lambda header: first_operation(header).update(kind="nowhere.NoSuch"), "kind must be a class of"),
         (lambda header: first_operation(header)["fields"].pop("inputs"), "missing 1 required"),
         (lambda header: first_operation(header)["fields"].update(more=1), "unexpected keyword argument 'more'"),
@@ -259,6 +259,19 @@ def test_folders_have_the_names_of_classes_that_are_gone(old):
     items = writer.record(operation)["fields"]
     record = {"kind": old, "fields": {key: item for key, item in items.items() if key not in besides}}
     assert same(RecordReader(writer.arrays, {"site": TABLE}.__getitem__).operation(record), operation)
+
+
+@pytest.mark.parametrize("shift", [{}, {"shift": 128}])
+def test_folders_have_products_with_fields_of_their_requantisation(shift):
+    """The zero point is added in front of the rounding, so that halves go to other codes with each one."""
+    fields = {"name": "mul", "inputs": ["a", "b"], "output": "y", "zeros": [3, -1], "ratio": {"float32": "0x1p-1"},
+              "zero_point": 5, "low": 0, "high": 20, **shift}  # fmt: skip
+    product = RecordReader([], {}.__getitem__).operation({"kind": "operations.CodeProduct", "fields": fields})
+    codes = np.arange(3 - 9, 3 + 40)
+    halves = (codes - 3) / 2
+    want = (np.rint(halves + 5 + shift.get("shift", 0)) - shift.get("shift", 0)).clip(0, 20)
+    assert np.array_equal(product.run(codes, np.zeros_like(codes)), want)
+    assert not np.array_equal(want, (np.rint(halves) + 5).clip(0, 20))
 
 
 def test_every_move_and_requantisation_comes_back():

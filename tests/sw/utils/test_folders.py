@@ -11,10 +11,10 @@ import time
 import numpy as np
 import pytest
 
-from concord import integer
 from concord.compiler.codes.package import compile_codes
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
+from concord.frontend.codes import load
 from concord.networks.folder import IMAGE, MODEL, NETWORK, PackageError, load_package, recompile, save_package
 from concord.spec.presets import TINY
 from concord.spec.stored import PROGRAM, TABLES
@@ -78,7 +78,7 @@ def refused(folder, name):
 def on_codes(tmp_path_factory):
     """The folder of a network on codes that is compiled for an NPU, which has all files."""
     place = tmp_path_factory.mktemp("codes") / "net"
-    save_package(compile_codes(integer.load(relu_of_codes()), FED_SCALING).package, place, b"a model" * 20)
+    save_package(compile_codes(load(relu_of_codes()), FED_SCALING).package, place, b"a model" * 20)
     return place
 
 

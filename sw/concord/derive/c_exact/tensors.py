@@ -20,15 +20,15 @@ from concord.integer.operations import (
     CodeMean,
     CodeMovement,
     CodePairTable,
-    CodeProduct,
     CodeSoftmax,
     CodeSum,
     CodeTable,
     CodeWindows,
+    IntegerProduct,
 )
 from concord.integer.shapes import fixed_sizes, shapes_behind
 from concord.integer.softmaxes import NumberSoftmax
-from concord.integer.tflite.operations import FixedPointProduct, FixedPointSum
+from concord.integer.tflite.operations import FixedPointSum
 from concord.integer.weighted_sums import IntegerConvolution
 from concord.integer.wide import CodesOfNumbers, NumbersOfCodes, TabledNumbers, WideDifference, WideProduct, WideSum
 from concord.integer.wide_numbers import WideNumbers
@@ -40,9 +40,8 @@ POINTWISE = (
     CodePairTable,
     CodeSum,
     CodeFloats,
-    CodeProduct,
+    IntegerProduct,
     FixedPointSum,
-    FixedPointProduct,
     NumbersOfCodes,
     CodesOfNumbers,
     TabledNumbers,

@@ -18,7 +18,6 @@ from concord.integer.tflite.operations import (
     MOST_16,
     SUM_BITS,
     FixedPointMean,
-    FixedPointProduct,
     FixedPointSoftmax,
     FixedPointSum,
     InterpolatedSoftmax,
@@ -55,12 +54,6 @@ def _sum(lowering: LoweringParts, operation: FixedPointSum, codes: list[Array]) 
     return codes_of_sums(writer, made, operation.requantisation, bound + 1)
 
 
-def _product(lowering: LoweringParts, operation: FixedPointProduct, codes: list[Array]) -> Array:
-    a, b = (lowering.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
-    bound = prod(lowering.reach(name, zero) for name, zero in zip(operation.inputs, operation.zeros, strict=True))
-    return codes_of_sums(lowering.writer, lowering.writer.multiply(a, b), operation.requantisation, bound)
-
-
 def _softmax(lowering: LoweringParts, operation: FixedPointSoftmax, codes: list[Array]) -> Array:
     writer, size = lowering.writer, lowering.shapes[operation.inputs[0]][-1]
     index = writer.subtract(codes[0], writer.greatest(codes[0]))
@@ -91,7 +84,6 @@ FIXED_POINT_RULES: Mapping[type[IntegerOperation], Callable[[LoweringParts, Any,
     IntegerAverage: _average,
     FixedPointMean: _mean,
     FixedPointSum: _sum,
-    FixedPointProduct: _product,
     FixedPointSoftmax: _softmax,
     InterpolatedSoftmax: _interpolated_softmax,
 }

@@ -24,10 +24,10 @@ from concord.integer.operations import (
     CodeMean,
     CodeMovement,
     CodePairTable,
-    CodeProduct,
     CodeSoftmax,
     CodeSum,
     CodeTable,
+    IntegerProduct,
     first_is_single,
     powers_of_softmax,
 )
@@ -172,12 +172,10 @@ class ArrayLowering(LoweringParts):
         order = [*(k for k in range(len(shape)) if k != axis), axis]
         return self.transposed(made, [order.index(k) for k in range(len(shape))])
 
-    def _code_product(self, operation: CodeProduct, codes: list[Array]) -> Array:
+    def _product(self, operation: IntegerProduct, codes: list[Array]) -> Array:
         a, b = (self.offset(part, zero) for part, zero in zip(codes, operation.zeros, strict=True))
-        product = self.writer.to_numbers(self.writer.multiply(a, b))
-        scaled = self.writer.multiply(product, self.writer.numbers(operation.ratio, "ratio"))
-        steps = self._plus_zero(scaled, operation.zero_point + operation.shift)
-        return self.writer.to_codes(steps, -operation.shift, operation.low, operation.high)
+        bound = prod(self.reach(name, zero) for name, zero in zip(operation.inputs, operation.zeros, strict=True))
+        return codes_of_sums(self.writer, self.writer.multiply(a, b), operation.requantisation, bound)
 
     def _code_sum(self, operation: CodeSum, codes: list[Array]) -> Array:
         shapes = [self.shapes[name] for name in operation.inputs]
@@ -284,7 +282,7 @@ RULES: Mapping[type[IntegerOperation], Callable[[ArrayLowering, Any, list[Array]
     CodeAverage: ArrayLowering._code_average,
     CodeSoftmax: ArrayLowering._code_softmax,
     NumberSoftmax: ArrayLowering._number_softmax,
-    CodeProduct: ArrayLowering._code_product,
+    IntegerProduct: ArrayLowering._product,
     CodeSum: ArrayLowering._code_sum,
     CodeFloats: ArrayLowering._code_floats,
     NumbersOfCodes: ArrayLowering._numbers_of_codes,

@@ -43,7 +43,9 @@ def codes_of_sums(
             numbers = writer.multiply(writer.to_numbers(sums), _of_channels(writer, how.scale, channels, "scale"))
             return writer.to_codes(numbers, how.zero_point, how.low, how.high)
         case FloatRequantisation():
-            steps = writer.divide(_numbers(writer, sums, how, channels), writer.numbers(how.step, "step"))
+            steps = _numbers(writer, sums, how, channels)
+            if how.step != 1:
+                steps = writer.divide(steps, writer.numbers(how.step, "step"))
             return writer.to_codes(steps, how.zero_point, how.low, how.high)
         case Dequantisation():
             return writer.finite(_numbers(writer, sums, how, channels))

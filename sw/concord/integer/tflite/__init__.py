@@ -1,4 +1,4 @@
-"""Quantised TensorFlow Lite files, executed with the codes of TensorFlow Lite's reference kernels; see docs/integer.md.
+"""Arithmetic of TensorFlow Lite's reference kernels on codes; see docs/integer.md.
 
 fixed_point
     Multipliers, powers and reciprocals in integers.
@@ -6,6 +6,4 @@ requantise
     From accumulators to codes.
 operations, point_wise
     What operators compute, and tables of functions of one code.
-reading, operators, importer
-    A file to an integer graph.
 """

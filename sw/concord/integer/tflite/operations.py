@@ -90,26 +90,6 @@ class FixedPointSum(IntegerOperation):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedPointProduct(IntegerOperation):
-    """The product of two tensors, which may be broadcast, requantised.
-
-    Parameters
-    ----------
-    zeros : pair of int
-        Zero points of the operands.
-    requantisation : FixedPointRequantisation
-        From products to codes.
-    """
-
-    zeros: tuple[int, int]
-    requantisation: FixedPointRequantisation
-
-    def run(self, *codes: Integers) -> Integers:
-        a, b = (part - zero for part, zero in zip(codes, self.zeros, strict=True))
-        return self.requantisation.apply(a * b, -1)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class FixedPointSoftmax(IntegerOperation):
     """Softmax of codes of 8 bits along the last axis: powers from a table, and a reciprocal of their sum.
 

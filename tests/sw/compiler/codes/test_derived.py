@@ -7,13 +7,13 @@ import onnx
 import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from concord import integer
 from concord.compiler.codes.factors import FactorRequantisation
 from concord.compiler.codes.operations import WeightedPair, WindowSums
 from concord.compiler.codes.package import compile_codes
 from concord.derive.c.program import compiler
 from concord.derive.c_exact.program import ExactProgram
 from concord.derive.exact.registry import EXACT_BACKENDS
+from concord.frontend.codes import load
 from concord.integer.graph import IntegerGraph
 from concord.integer.network import IntegerNetwork
 from concord.integer.weighted_sums import IntegerMatMul, windows_of
@@ -27,7 +27,7 @@ from support.exact_files import LIBRARIES, different, module
 from support.integer_nets import SHAPE, quantised, small_network
 from support.rtl_configs import FED_SCALING
 from support.trained import DATA, needs_data
-from sw.integer.test_networks import TRAINED, trained_input
+from sw.frontend.codes.test_networks import TRAINED, trained_input
 
 
 @pytest.fixture(scope="module", params=["int8", "uint8"])
@@ -36,7 +36,7 @@ def compiled(request, tmp_path_factory):
     kind = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}[request.param]
     samples = np.random.default_rng(1).normal(size=(64, *SHAPE)).astype(np.float32)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
-    network = integer.load(quantised(tmp_path_factory.mktemp("net"), small_network(), samples, **options))
+    network = load(quantised(tmp_path_factory.mktemp("net"), small_network(), samples, **options))
     return compile_codes(network, FED_SCALING), {"x": samples}
 
 
@@ -87,7 +87,7 @@ def test_trained_networks(name, file, tmp_path):
     """Every tensor in C, and the outputs in Python and ONNX."""
     x, few = trained_input(name, file)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-    network = integer.load(quantised(tmp_path, onnx.load(DATA / "models" / f"{name}.onnx"), few, **options))
+    network = load(quantised(tmp_path, onnx.load(DATA / "models" / f"{name}.onnx"), few, **options))
     codes, inputs = compile_codes(network, ECP5_85F.replace(narrow_depth=8192)), {next(iter(network.graph.inputs)): x}
     for library in LIBRARIES[::2]:
         assert different(codes.package.arithmetic, library, tmp_path, inputs) == 0

@@ -8,11 +8,11 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import concord
-from concord import integer
 from concord.compiler.codes import package as codes_package
 from concord.compiler.codes.operations import WeightedPair, WindowSums
 from concord.compiler.codes.package import compile_codes
 from concord.compiler.codes.rewriting import NotOnNpu
+from concord.frontend.codes import load
 from concord.host import connect
 from concord.integer.shapes import fixed_sizes
 from concord.networks.folder import load_codes, load_package, save_package
@@ -49,7 +49,7 @@ def network(request, samples, tmp_path_factory):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
     extra = {"ActivationSymmetric": symmetric}
     folder = tmp_path_factory.mktemp("small")
-    return integer.load(quantised(folder, small_network(), samples, extra_options=extra, **options))
+    return load(quantised(folder, small_network(), samples, extra_options=extra, **options))
 
 
 def results(codes, inputs, config):
@@ -87,7 +87,7 @@ def test_codes_of_few_bits(kind, bits, samples, tmp_path):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
     proto = in_few_bits(quantised(tmp_path, small_network(), samples, **options), bits)
     config = FED_SCALING.replace(act_mant=6)
-    codes = compile_codes(integer.load(proto, pairs=False), config)
+    codes = compile_codes(load(proto, pairs=False), config)
     found, flags = results(codes, {"x": samples}, config)
     assert equal(found, codes.package.expected({"x": samples})) and not flags
     assert len(np.unique(found["y"])) > 3
@@ -97,7 +97,7 @@ def test_codes_of_few_bits(kind, bits, samples, tmp_path):
         code, output = run("compile", source, "--exact", "--preset", "ecp5-85f", "-o", tmp_path / "net")
         assert code == 0, output
         with pytest.raises(NotOnNpu, match="tables with two indices are not on the NPU; load the network with pairs=F"):
-            compile_codes(integer.load(proto), config)
+            compile_codes(load(proto), config)
 
 
 def test_codes_at_the_ends_of_their_range(network):
@@ -139,7 +139,7 @@ def test_what_the_host_computes_is_at_the_end(samples, tmp_path):
     ]  # fmt: skip
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
     proto = model(nodes, {"x": ["N", *SHAPE]}, constants=constants)
-    codes = compile_codes(integer.load(quantised(tmp_path, proto, samples, **options)), FED_SCALING)
+    codes = compile_codes(load(quantised(tmp_path, proto, samples, **options)), FED_SCALING)
     assert [type(part).__name__ for part in codes.package.split.host] == ["CodeSoftmax"]
     found, _ = results(codes, {"x": samples}, FED_SCALING)
     assert equal(found, codes.package.expected({"x": samples}))
@@ -208,7 +208,7 @@ def test_products_behind_the_host_are_named(samples, tmp_path):
     ]  # fmt: skip
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QInt8, "weight_type": QuantType.QInt8}
     proto = model(nodes, {"x": ["N", *SHAPE]}, constants=constants)
-    network = integer.load(quantised(tmp_path, proto, samples, **options))
+    network = load(quantised(tmp_path, proto, samples, **options))
     with pytest.raises(
         NotOnNpu,
         match=r"CodeSoftmax is not computed on codes .* stand products .*; block floating point",
@@ -248,12 +248,12 @@ def test_python_compiles_them_as_the_command_does(samples, tmp_path):
     network = concord.compile(proto, exact=True, config=FED_SCALING)
     x = np.float32([[1, -1, 0, 99]])
     (found,) = network.run({"x": x}).values()
-    assert found.dtype == np.uint8 and np.array_equal(found, integer.load(proto).run({"x": x})["y"])
+    assert found.dtype == np.uint8 and np.array_equal(found, load(proto).run({"x": x})["y"])
     network.save(tmp_path / "net")
     assert (tmp_path / "net" / "model.onnx").read_bytes() == proto.SerializeToString()
     assert np.array_equal(concord.load(tmp_path / "net")(x[0]), found[0])
     for options, why in (
-        ({}, "exact must be given with preset or config: concord.integer.load needs no NPU"),
+        ({}, "exact must be given with preset or config: concord.frontend.codes.load needs no NPU"),
         ({"preset": "ecp5-85f", "batch": 2, "calibrate": x}, "a network on codes must be given without --batch, --cal"),
         ({"board": "ulx3s-85f"}, "--exact must be given with --preset or --config for a --board and a --link"),
     ):
@@ -279,7 +279,7 @@ def test_commands(samples, tmp_path):
     options = {"quant_format": QuantFormat.QDQ, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
     proto = quantised(tmp_path, small_network(), samples, **options)
     np.savez(tmp_path / "x.npz", x=samples)
-    net, wanted = tmp_path / "net", integer.load(proto)
+    net, wanted = tmp_path / "net", load(proto)
     words = ("compile", tmp_path / "quantised.onnx", "--exact", "--preset", "ecp5-85f", "-o", net)
     code, output = run(*words)
     assert code == 0, output
@@ -328,7 +328,7 @@ OFFICIAL = ["ic_resnet8", "kws_dscnn", "sww_dscnn1d", "vww_mobilenetv1_025"]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OFFICIAL)
 def test_networks_of_mlperf_tiny(name):
-    network = integer.load(DATA / "models" / "tflite_int8" / f"{name}_int8.tflite")
+    network = load(DATA / "models" / "tflite_int8" / f"{name}_int8.tflite")
     codes = compile_codes(network, ECP5_85F)
     rng = np.random.default_rng(1)
     graph = network.graph
@@ -345,7 +345,7 @@ def test_networks_of_mlperf_tiny(name):
 @needs("tflite")
 @pytest.mark.slow
 def test_what_lacks_for_a_network_whose_weights_are_many():
-    network = integer.load(DATA / "models" / "tflite_int8" / "ad_fc_autoencoder_int8.tflite")
+    network = load(DATA / "models" / "tflite_int8" / "ad_fc_autoencoder_int8.tflite")
     why = "matrix memory has 2048 words, but 2208 are needed .*; weights of 1 layer are there twice, as products read"
     with pytest.raises(CapacityError, match=why) as error:
         compile_codes(network, ECP5_85F)

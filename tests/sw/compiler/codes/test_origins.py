@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from concord import integer
 from concord.compiler.codes.origins import Stored, stored_codes
 from concord.compiler.codes.package import compile_codes
 from concord.compiler.codes.rewriting import NotOnNpu
 from concord.derive.c.program import compiler
+from concord.frontend.codes import load
 from concord.host import connect
 from concord.integer.moves import PadMove
 from concord.prove.exact import prove_exact
@@ -41,7 +41,7 @@ def network(seed=0, shape=(3, 6, 6), group=False, count=2, size=4, relative=1.0)
             codes[:3] = np.abs(codes[:3])
         scale = net.scales[last] * step / (relative if k else 1)
         last = net.add("Conv", [last, weight], (size, *shape[1:]), scale, **attrs)
-    return integer.load(model(net.nodes, net.inputs, [last], constants=net.constants))
+    return load(model(net.nodes, net.inputs, [last], constants=net.constants))
 
 
 def samples(network, count=4, seed=1):
@@ -105,7 +105,7 @@ def test_what_no_product_reads_has_all_of_its_codes():
 def check(seed, config=EIGHT, device="emulator"):
     """Codes of a random network; the network with its codes on the NPU, and how far they are from its own."""
     proto, inputs, _ = code_network(seed)
-    loaded = integer.load(proto, pairs=False)
+    loaded = load(proto, pairs=False)
     try:
         codes = compile_codes(loaded, config)
     except NotOnNpu as error:
@@ -149,7 +149,7 @@ def test_random_networks_in_derived_software(library, tmp_path):
     for seed in range(4):
         proto, inputs, signed = code_network(seed)
         try:
-            codes = compile_codes(integer.load(proto, pairs=False), EIGHT)
+            codes = compile_codes(load(proto, pairs=False), EIGHT)
         except NotOnNpu:
             continue
         kind = np.int8 if signed else np.uint8
@@ -223,7 +223,7 @@ def test_padding_beyond_the_codes_of_a_table():
     table = net.add("Sigmoid", [net.add("Relu", [net.input((2, 4, 4))], (2, 4, 4), 0.02)], (2, 4, 4), 1 / 255)
     weight, step = net.weight(3, 2, 3, 3)
     last = net.add("Conv", [table, weight], (3, 4, 4), step / 255, pads=[1] * 4)
-    loaded = integer.load(model(net.nodes, net.inputs, [last], constants=net.constants))
+    loaded = load(model(net.nodes, net.inputs, [last], constants=net.constants))
     codes, inputs = compile_codes(loaded, EIGHT), samples(loaded)
     found, flags = results(codes, inputs, EIGHT)
     assert not flags and not apart(found, codes.package.expected(inputs)).any()
@@ -298,7 +298,7 @@ def test_a_tensor_beside_itself_is_refused():
     twice = net.add("Concat", [x, x], (8, *net.shapes[x][1:]), net.scales[x], axis=1)
     weight, step = net.weight(3, 8, 1, 1)
     last = net.add("Conv", [twice, weight], (3, *net.shapes[x][1:]), net.scales[x] * step)
-    loaded = integer.load(model(net.nodes, net.inputs, [last], constants=net.constants))
+    loaded = load(model(net.nodes, net.inputs, [last], constants=net.constants))
     with pytest.raises(
         NotOnNpu, match=r"weights of .* add up beyond what mantissas hold, as it reads some codes twice"
     ):
@@ -307,13 +307,13 @@ def test_a_tensor_beside_itself_is_refused():
 
 def test_numbers_that_the_host_makes_at_the_end():
     proto, inputs, _ = code_network(1)
-    loaded = integer.load(proto, pairs=False)
+    loaded = load(proto, pairs=False)
     name = next(iter(loaded.graph.outputs))
     numbers = model([*proto.graph.node, node("Mul", [name, name], ["numbers"])], {}, ["numbers"])
     del numbers.graph.input[:]
     numbers.graph.input.extend(proto.graph.input)
     numbers.graph.initializer.extend(proto.graph.initializer)
-    codes = compile_codes(integer.load(numbers, pairs=False), EIGHT)
+    codes = compile_codes(load(numbers, pairs=False), EIGHT)
     inputs = {name: inputs[name] for name in codes.package.network.graph.inputs}
     found, _ = results(codes, inputs, EIGHT)
     wanted = codes.package.expected(inputs)["numbers"]

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from concord import integer
 from concord.compiler.codes.package import compile_codes
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.memory.row_tiling import prefixes
+from concord.frontend.codes import load
 from concord.host import connect
 from concord.report.places import reads
 from support.code_networks import CodeNetwork, residual_network
@@ -26,7 +26,7 @@ NINE = EIGHT.replace(name="nine", act_mant=9)
 
 def compiled(seed, config=EIGHT):
     proto, inputs = residual_network(seed)
-    return compile_codes(integer.load(proto, pairs=False), config), inputs
+    return compile_codes(load(proto, pairs=False), config), inputs
 
 
 def right(codes, inputs, device):
@@ -73,7 +73,7 @@ def test_what_is_padded_after_a_sum_is_copied():
     weight, scale = net.weight(2, 3, 3, 3)
     last = net.add("Conv", [a, weight], (2, 5, 4), net.scales[a] * scale, pads=[1] * 4)
     proto = model(net.nodes, net.inputs, [total, last], constants=net.constants)
-    codes = compile_codes(integer.load(proto, pairs=False), EIGHT)
+    codes = compile_codes(load(proto, pairs=False), EIGHT)
     (summed,) = (layer for layer in layers(codes) if layer.second is not None)
     assert summed.source.storage.parent is summed.second.storage.parent is None
     assert any(layer.reduction is Reduction.NONE for layer in layers(codes))

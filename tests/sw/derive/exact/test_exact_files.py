@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from concord import integer
 from concord.cli.main import main
 from concord.derive.exact.lowering import RULES
 from concord.derive.exact.onnx_file import to_onnx
 from concord.derive.exact.onnx_writer import _digits, _fits
 from concord.derive.exact.registry import EXACT_BACKENDS, exact_backend_for
+from concord.frontend.codes import load
+from concord.integer import IntegerNetwork
 from concord.integer.graph import IntegerGraph, IntegerOperation
 from concord.integer.moves import NoMove
 from concord.integer.operations import CodeFloats, CodeMovement, CodePairTable
@@ -46,7 +47,7 @@ def test_a_small_network(library, kind, form, compose, tmp_path):
     proto = quantised(
         tmp_path, small_network(), x, quant_format=form, activation_type=kind, weight_type=QuantType.QInt8
     )
-    network = integer.load(proto, compose=compose)
+    network = load(proto, compose=compose)
     assert different(network, library, tmp_path, {"x": x}) == 0
     assert different(network, library, tmp_path, {"x": x[:1]}) == 0
 
@@ -56,7 +57,7 @@ def test_a_small_network_of_few_bits(library, kind, bits, tmp_path):
     x = np.random.default_rng(1).normal(size=(16, *SHAPE)).astype(np.float32)
     options = {"quant_format": QuantFormat.QDQ, "activation_type": kind, "weight_type": QuantType.QInt8}
     proto = quantised(tmp_path, small_network(), x, **options)
-    assert different(integer.load(in_few_bits(proto, bits)), library, tmp_path, {"x": x}) == 0
+    assert different(load(in_few_bits(proto, bits)), library, tmp_path, {"x": x}) == 0
 
 
 def operator_cases():
@@ -136,7 +137,7 @@ def test_operators(case, library, dtype, seed, tmp_path):
     draw = Draw(seed, dtype)
     op, operands, domain, attrs = CASES[case](draw)
     proto, _ = draw.model(op, operands, **({} if domain is None else {"domain": domain}), **attrs)
-    network = integer.load(proto)
+    network = load(proto)
     assert different(network, library, tmp_path, draw.inputs) == 0
     first = {name: codes[:1] for name, codes in draw.inputs.items()}
     assert different(network, library, tmp_path, first) == 0
@@ -148,7 +149,7 @@ def by_hand(operation, *shapes):
     schemes = {name: Codes(8, 1.0, 3, CodeRange.UNSIGNED) for name in (*names, operation.output)}
     graph = IntegerGraph("net", schemes, {name: name for name in names}, {"y": operation.output}, [operation], {},
                          {name: (None, *shape) for name, shape in zip(names, shapes, strict=True)})  # fmt: skip
-    return integer.IntegerNetwork(graph)
+    return IntegerNetwork(graph)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -183,7 +184,7 @@ FIXED_POINT = {**FIXED_POINT_GRAPHS, "fixed_point_sums": a_few_sums}
 def test_operations_in_fixed_point(name, library, tmp_path):
     """Those of TensorFlow Lite, also where its packages are not installed."""
     draw = FIXED_POINT[name](1, (8, 8))
-    assert different(integer.IntegerNetwork(draw.graph), library, tmp_path, draw.samples(20)) == 0
+    assert different(IntegerNetwork(draw.graph), library, tmp_path, draw.samples(20)) == 0
 
 
 def test_halves_in_fixed_point(library, tmp_path):
@@ -222,7 +223,7 @@ def test_sums_near_the_middle(library, dtype, seed, tmp_path):
     codes = np.arange(draw.ends.min, draw.ends.max + 1, dtype=dtype)
     operands = draw.near_the_middle(*np.broadcast_arrays(codes[:, None], codes[None]))
     proto, _ = draw.model("QLinearAdd", operands)
-    assert different(integer.load(proto), library, tmp_path, draw.inputs) == 0
+    assert different(load(proto), library, tmp_path, draw.inputs) == 0
 
 
 def near_the_middle(a, b, dtype=np.uint8):
@@ -234,7 +235,7 @@ def near_the_middle(a, b, dtype=np.uint8):
         operands += [] if name == "y" else [name]
         operands += draw.scheme(name)
         draw.constants[f"{name} scale"], draw.constants[f"{name} zero"] = np.float32(scale), dtype(zero)
-    return integer.load(draw.model("QLinearAdd", operands)[0])
+    return load(draw.model("QLinearAdd", operands)[0])
 
 
 def test_one_sample_of_one_number(library, tmp_path):
@@ -265,7 +266,7 @@ def test_codes_of_all_widths(library, seed, tmp_path):
         t = maker.fitted(maker.product(t, 12, 12, axis=1 if k == 1 else None), str(rng.choice(list(CODES))), x)
         t = maker.add(op, t)
         t = maker.fitted(t, str(rng.choice(list(CODES))), x)
-    network = integer.load(maker.model([t]))
+    network = load(maker.model([t]))
     if library == "onnx" and network.wide_sums:
         with pytest.raises(ValueError, match="must fit 32 bits, and may reach"):
             to_onnx(network)
@@ -296,7 +297,7 @@ def test_movements(library, tmp_path):
     ]
     proto = scheme_pairs(*nodes, constants={"shape": ints(0, -1), "axis": ints(1)}, inputs={"x": ["N", 3, 5]})
     x = np.random.default_rng(0).normal(0, 6, (7, 3, 5)).astype(np.float32)
-    assert different(integer.load(proto), library, tmp_path, {"x": x}) == 0
+    assert different(load(proto), library, tmp_path, {"x": x}) == 0
 
 
 #: Products of a sum that may have 32 bits without its sign.
@@ -310,7 +311,7 @@ def wide_network():
         node("MatMul", ["d", "v"], ["a"], name="wide"),
         *pair("a", "y"),
     ]
-    return integer.load(scheme_pairs(*nodes, constants=constants, inputs={"x": ["N", WIDE]}))
+    return load(scheme_pairs(*nodes, constants=constants, inputs={"x": ["N", WIDE]}))
 
 
 def test_parts_pads_and_repeated_elements(library, tmp_path):
@@ -325,7 +326,7 @@ def test_parts_pads_and_repeated_elements(library, tmp_path):
     proto.graph.input.append(info("x", ["N", 2, 3, 2], onnx.TensorProto.UINT8))
     proto.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
     x = np.random.default_rng(1).integers(0, 99, (3, 2, 3, 2)).astype(np.uint8)
-    network = integer.load(proto)
+    network = load(proto)
     assert network.run({"x": x})["y"].shape == (3, 3, 8, 3)
     assert different(network, library, tmp_path, {"x": x}) == 0 == different(network, library, tmp_path, {"x": x[:1]})
 
@@ -343,7 +344,7 @@ def test_tables_of_pairs(op, library, tmp_path):
     proto.graph.initializer.append(onnx.helper.make_tensor("z", onnx.TensorProto.UINT4, [], [5]))
     rng = np.random.default_rng(0)
     x = {"x": np.float32(rng.normal(0, 0.5, (40, 3, 5))), "r": np.float32(rng.normal(0, 0.5, (40, 1, 5)))}
-    network = integer.load(proto)
+    network = load(proto)
     assert [type(operation) for operation in network.graph.operations] == [CodePairTable]
     assert different(network, library, tmp_path, x) == 0
 
@@ -362,7 +363,7 @@ def test_an_accumulator_that_overflows_is_an_error(library, tmp_path):
 @pytest.mark.parametrize("name", LIBRARIES[:2])
 def test_what_is_no_input_is_refused(name, tmp_path):
     nodes = [node("Relu", ["d"], ["a"]), *pair("a", "y")]
-    network = integer.load(scheme_pairs(*nodes))
+    network = load(scheme_pairs(*nodes))
     for inputs, reason in (({}, r"inputs must be \['x'\]"), ({"x": np.array([[256] * 4])}, "codes must be in 0"),
                            ({"x": np.array([[np.nan] * 4])}, "must be numbers, not NaN"),
                            ({"x": np.ones((1, 5))}, r"x must have shape \[samples, 4\], not \[1, 5\]")):  # fmt: skip
@@ -375,7 +376,7 @@ def test_what_is_no_input_is_refused(name, tmp_path):
 def test_an_open_size_is_refused():
     nodes = [node("MaxPool", ["d"], ["y"], kernel_shape=[2])]
     nodes += pair("y", "c")
-    network = integer.load(scheme_pairs(*nodes, inputs={"x": ["N", 1, "length"]}, outputs=("c",)))
+    network = load(scheme_pairs(*nodes, inputs={"x": ["N", 1, "length"]}, outputs=("c",)))
     with pytest.raises(ValueError, match="input 'x' must have fixed sizes behind the samples"):
         to_onnx(network)
 
@@ -396,7 +397,7 @@ def test_samples_that_mix_are_refused():
     nodes = [node("Transpose", ["d"], ["a"], perm=[1, 0], name="turned")]
     nodes += pair("a", "y")
     with pytest.raises(ValueError, match="turned must leave every sample by itself"):
-        to_onnx(integer.load(scheme_pairs(*nodes)))
+        to_onnx(load(scheme_pairs(*nodes)))
 
 
 @pytest.mark.parametrize("bits", [(1, 1), (5, 3), (8, 8), (12, 4), (12, 9)])
@@ -432,7 +433,7 @@ def test_the_command(library, tmp_path):
 
 def test_onnx_graphs_say_what_codes_are():
     nodes = [node("Relu", ["d"], ["a"]), *pair("a", "y")]
-    made = to_onnx(integer.load(scheme_pairs(*nodes)))
+    made = to_onnx(load(scheme_pairs(*nodes)))
     (prop,) = made.metadata_props
     assert prop.key == "codes" and '"zero_point": 3' in prop.value
     assert made.graph.output[0].type == info("y", ["samples", 4], onnx.TensorProto.UINT8).type
@@ -447,5 +448,5 @@ def test_trained_networks(name, library, tmp_path):
     x = np.random.default_rng(0).normal(size=(8, *shape)).astype(np.float32)
     proto = quantised(tmp_path, proto, x, quant_format=QuantFormat.QDQ, activation_type=QuantType.QUInt8,
                       weight_type=QuantType.QInt8)  # fmt: skip
-    network = integer.load(proto)
+    network = load(proto)
     assert different(network, library, tmp_path, {proto.graph.input[0].name: x[:4]}) == 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from concord import integer
+from concord.frontend.codes import load
 from support.exact_files import LIBRARIES, different
 from support.frameworks import missing, needs
 from support.integer_nets import stored
@@ -26,7 +26,7 @@ def library(request):
 @pytest.mark.parametrize("seed", range(3))
 def test_every_operation(seed, dtype, library, tmp_path):
     data, codes = every_operation(seed, dtype)
-    network = integer.load(data, rounding="tflite-single" if seed == 2 else "tflite")
+    network = load(data, rounding="tflite-single" if seed == 2 else "tflite")
     (name,) = network.graph.inputs
     assert different(network, library, tmp_path, {name: codes}) == 0
     less, mean, flat, dense, *_ = network.run({name: codes}).values()
@@ -36,7 +36,7 @@ def test_every_operation(seed, dtype, library, tmp_path):
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
 def test_operators_that_become_several(dtype, library, tmp_path):
     data, codes = lowered_operators(1, dtype)
-    network = stored(integer.load(data), tmp_path / "net")
+    network = stored(load(data), tmp_path / "net")
     (name,) = network.graph.inputs
     assert different(network, library, tmp_path, {name: codes}) == 0
 
@@ -46,7 +46,7 @@ def test_operators_that_become_several(dtype, library, tmp_path):
 @pytest.mark.parametrize("name, file", [("ic_resnet8", "ic_cifar10"), ("kws_dscnn", "kws_mfcc_int8"),
                                         ("vww_mobilenetv1_025", "vww_coco")])  # fmt: skip
 def test_official_files(name, file, library, tmp_path):
-    network = integer.load(DATA / "models" / "tflite_int8" / f"{name}_int8.tflite")
+    network = load(DATA / "models" / "tflite_int8" / f"{name}_int8.tflite")
     (tensor,) = network.graph.inputs
     shape = network.graph.shapes[tensor][1:]
     codes = np.random.default_rng(0).integers(-128, 128, (2, *shape)).astype(np.int8)
