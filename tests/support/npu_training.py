@@ -95,6 +95,11 @@ def assert_same_steps(host, npu, steps=None):
     assert npu.history == host.history
 
 
+def digits_case(name):
+    """One of the networks for digits, its data and settings."""
+    return list(NETWORKS[name]), SHAPE, some_digits(72)[0], Settings(1, 32)
+
+
 def random_case(seed):
     """A network, its data and settings, from a seed."""
     rng = np.random.default_rng(seed)
