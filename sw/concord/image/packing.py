@@ -210,9 +210,15 @@ def pack_vectors(values: ArrayLike, config: NpuConfig) -> list[int]:
 
 
 def pack_narrow(values: ArrayLike, config: NpuConfig) -> list[int]:
-    """Floats ``[vectors, native]`` as narrow words, rounded to binary16 and then with dynamic exponents."""
-    block = quantize(binary16.encode(np.asarray(values, dtype=np.float64)), config.act)
-    return to_integers(pack_words(config.narrow_word, mant=block.mant, exp=block.exp))
+    """Floats ``[vectors, native]`` as narrow words, rounded to binary16 and then with dynamic exponents.
+
+    Arrays of int64 are mantissas already, with exponents of zero.
+    """
+    array = np.asarray(values)
+    mant, exp = array, np.zeros(len(array), np.int64)
+    if array.dtype != np.int64:
+        mant, exp, *_ = quantize(binary16.encode(array.astype(np.float64)), config.act)
+    return to_integers(pack_words(config.narrow_word, mant=mant, exp=exp))
 
 
 def from_vectors(vectors: NDArray[Element], shape: tuple[int, ...], config: NpuConfig) -> NDArray[Element]:

@@ -172,7 +172,7 @@ class Allocator:
         return addr
 
     def narrow_constant(self, name: str, values: npt.ArrayLike, doc: str = "") -> int:
-        """Allocate narrow vectors that hold ``values``, rounded with dynamic exponents and padded with zeros."""
+        """Allocate narrow vectors that hold ``values``, as :func:`concord.image.packing.pack_narrow` writes them."""
         words = pack_narrow(values, self.config)
         addr = self.narrow(name, len(words), doc)
         self._load(name, RegionId.NARROW, addr, lambda: words)

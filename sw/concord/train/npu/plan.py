@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
+from concord.image.packing import to_vectors
 from concord.program.allocator import Allocator, MemorySpace
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec import isa
@@ -329,12 +331,12 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     for step in operations.products:
         memory.products[step.name] = _product_memory(step, memory, momentum)
     words = memory.narrow.used
-    allocator.narrow("units", config.native)
+    allocator.narrow_constant("units", np.eye(config.native, dtype=np.int64))
     pairs = [(step, size) for step in operations.products for size in sizes]
     for count in dict.fromkeys(count for step, size in pairs for count in _counts_of_ones(step, size, config)):
-        allocator.narrow(f"ones.{count}", allocator.tiles(count))
+        allocator.narrow_constant(f"ones.{count}", to_vectors(np.ones(count, np.int64), config))
     if any(step.pooling or (step.product and not step.flat) for step in operations.steps):  # windows may leave out some
-        allocator.narrow("zeros", 1)
+        allocator.narrow_constant("zeros", np.zeros((1, config.native), np.int64))
     if averages or any(step.windowed for step in operations.steps):  # sums of windows, and padding of what is copied
         allocator.allocate("identity", RegionId.MATRIX, 1)
     allocator.wide("accumulators", words)

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from concord.host import Device
 from concord.image import Image, MemorySegment
-from concord.image.packing import to_vectors
-from concord.spec.config import NpuConfig
 from concord.spec.integers import UPDATE_COUNTERS, WIDE_BITS
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.train.npu.plan import ParameterMemory, TrainingMemory
 from concord.train.npu.program import TrainingProgram
 from concord.train.npu.tensors import Held
-from concord.train.npu.words import Ints, narrow_words, read_register, read_vectors, write_register, write_vectors
+from concord.train.npu.words import Ints, read_register, read_vectors, write_register, write_vectors
 from concord.train.parameters import UpdateCounts
 from concord.train.tensor import Tensor
 
 _COUNT_MASK = (1 << 32) - 1
 
 
-def training_image(memory: TrainingMemory, program: TrainingProgram, config: NpuConfig) -> Image:
+def training_image(memory: TrainingMemory, program: TrainingProgram) -> Image:
     """Program, constants, and zeros in the place of everything else that is used."""
-    used = memory.allocator.used
-    contents = [
-        (RegionId.MATRIX, 0, [0] * (used(RegionId.MATRIX) * config.rows)),
-        (RegionId.NARROW, 0, [0] * used(RegionId.NARROW)),
-        (RegionId.WIDE, 0, [0] * used(RegionId.WIDE)),
-        (RegionId.NARROW, memory["units"], narrow_words(np.eye(config.native, dtype=np.int64), config)),
-    ]
-    for name, place in memory.allocator.allocations.items():
-        if name.startswith("ones."):
-            ones = np.ones((1, int(name.removeprefix("ones."))), np.int64)
-            contents.append((RegionId.NARROW, place.addr, narrow_words(to_vectors(ones, config), config)))
-    segments = tuple(MemorySegment.from_words(region, start, words, config) for region, start, words in contents)
-    return Image(config, program.words, segments)
+    used, config, image = memory.allocator.used, memory.config, memory.allocator.linked(list(program.words))
+    words = {region: used(region) for region in (RegionId.NARROW, RegionId.WIDE)}
+    words[RegionId.MATRIX] = used(RegionId.MATRIX) * config.rows
+    zeros = (MemorySegment.from_words(region, 0, [0] * count, config) for region, count in words.items())
+    return replace(image, segments=(*zeros, *image.segments))
 
 
 class ResidentParameters:

@@ -81,7 +81,7 @@ class NpuTrainer(Trainer):
         self.memory = planned(network, sizes, config, bool(self.optimiser.momentum.mant))
         point = chosen.formats.accumulator.shift
         self.program = training_program(self.memory, chosen.loss, bool(self.optimiser.decay), point)
-        self._image = training_image(self.memory, self.program, config)
+        self._image = training_image(self.memory, self.program)
         device.load(self._image)
         self._parameters = ResidentParameters(device, self.memory)
         self._factors: dict[int, int] = {}

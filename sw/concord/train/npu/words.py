@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.host import Device
-from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
+from concord.image.packing import pack_narrow
+from concord.image.words import to_bytes, to_integers, unpack_words
 from concord.program.access import REGIONS
-from concord.spec.config import NpuConfig
 from concord.spec.integers import TENSOR_WORD, WIDE_BITS
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
@@ -19,15 +19,10 @@ from concord.train.tensor import top_of
 Ints = npt.NDArray[np.int64]
 
 
-def narrow_words(vectors: Ints, config: NpuConfig) -> list[int]:
-    """Narrow words of vectors of mantissas."""
-    return to_integers(pack_words(config.narrow_word, mant=vectors, exp=np.zeros(len(vectors), np.int64)))
-
-
 def write_vectors(device: Device, mem: Mem, first: int, vectors: Ints, bits: int = WIDE_BITS) -> None:
     """Write vectors from a word on; of wide integers of 32 bits two words each, of accumulators of 16 bits one."""
     if mem is Mem.NARROW:
-        words = narrow_words(vectors, device.config)
+        words = pack_narrow(vectors, device.config)
     else:
         data = np.ascontiguousarray(vectors, dtype=f"<i{bits // 8}").view(np.uint8)
         words = to_integers(data.reshape(-1, device.config.wide_word.nbytes))
