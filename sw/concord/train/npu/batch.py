@@ -20,15 +20,6 @@ ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bit
 
 
 @dataclass
-class _Value:
-    """A tensor as it was made, the same as an activation, and how many operations have not read it yet."""
-
-    made: Held
-    left: int
-    activation: Held | None = None
-
-
-@dataclass
 class Transposition:
     """Tiles ``[vector of a point][tile of points]`` whose columns become vectors ``[vector of a point][lane][tile of
     points]``.
@@ -77,16 +68,16 @@ class TrainingBatch:
     updates: UpdateSteps
     size: int
     waiting: list[Transposition] = field(default_factory=list)
-    _values: dict[str, _Value] = field(default_factory=dict)
+    _values: dict[str, Held] = field(default_factory=dict)
     _arriving: dict[str, list[Gradient]] = field(default_factory=dict)
 
     # Places -------------------------------------------------------------------------------------------
 
-    def new(self, features: Features, mem: Mem, word: int = 0) -> Held:
-        """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers."""
-        each = word or (1 if mem is Mem.NARROW else 2)
-        first = self._space(mem).take(each * self.size * features.vectors)
-        return Held(features, mem, each, first, self.memory.registers.take())
+    def new(self, features: Features, mem: Mem, word: int = 0, samples: int = 0) -> Held:
+        """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers, all samples."""
+        each, count = word or (1 if mem is Mem.NARROW else 2), samples or self.size
+        first = self._space(mem).take(each * count * features.vectors)
+        return Held(features, mem, each, first, self.memory.registers.take(), count)
 
     def share(self, *held: Held) -> Held:
         """Count one user more of tensors; the first of them."""
@@ -101,6 +92,8 @@ class TrainingBatch:
             if not each.users:
                 self._space(each.mem).give_back(each.first)
                 self.memory.registers.give_back(each.register)
+                if each.activation is not None:
+                    self.release(each.activation)
 
     def detach(self, held: Held) -> int:
         """Release a tensor but not its register, which is to be given back."""
@@ -121,11 +114,6 @@ class TrainingBatch:
 
     # Chains -------------------------------------------------------------------------------------------
 
-    def loops(self, held: Held, rows: int = 0) -> ChainLoops:
-        """Turns over all vectors of a tensor: tiles, or so many rows, and positions of all samples."""
-        rows = rows or held.tiles
-        return ChainLoops(rows, self.size * held.features.vectors // rows)
-
     def image_loops(self, features: Features) -> ChainLoops:
         """Turns over samples, columns and rows of images."""
         return ChainLoops(self.size, features.width, features.height)
@@ -134,9 +122,8 @@ class TrainingBatch:
         self, source: Held, vectors: Held | None = None, operand: Held | None = None, rows: int = 0, **chain: Any
     ) -> None:
         """A chain over all vectors of a tensor, and over those of others in the same order."""
-        loops = self.loops(source, rows)
-        written, added = (None if held is None else held.every(loops.rows) for held in (vectors, operand))
-        self.writer.chain(loops, source.every(loops.rows), vectors=written, operand=added, **chain)
+        written, added = (None if held is None else held.every(rows) for held in (vectors, operand))
+        self.writer.chain(source.loops(rows), source.every(rows), vectors=written, operand=added, **chain)
 
     def images(self, features: Features, source: Met, vectors: Met, operand: Met | None = None, **steps: Any) -> None:
         """Chains over images, one for each tile of channels, of what a tap of windows meets in tensors."""
@@ -148,22 +135,23 @@ class TrainingBatch:
     # Forward ------------------------------------------------------------------------------------------
 
     def made(self, name: str, held: Held) -> None:
-        """A tensor has been made."""
-        self._values[name] = _Value(held, len(self.memory.operations.readers(name)))
+        """A tensor has been made; all that read it use it."""
+        self._values[name] = held
+        held.users += max(len(self.memory.operations.readers(name)) - 1, 0)
 
     def as_made(self, name: str) -> Held:
         """A tensor as it was made."""
-        return self._values[name].made
+        return self._values[name]
 
     def activation(self, name: str) -> Held:
         """A tensor as products and poolings read it."""
-        value = self._values[name]
-        if value.made.mem is Mem.NARROW:
-            return value.made
-        if value.activation is None:
-            value.activation = self.new(value.made.features, Mem.NARROW)
-            self.narrowed(name, value.made, value.activation, relu=False)
-        return value.activation
+        made = self._values[name]
+        if made.mem is Mem.NARROW:
+            return made
+        if made.activation is None:
+            made.activation = self.new(made.features, Mem.NARROW)
+            self.narrowed(name, made, made.activation, relu=False)
+        return made.activation
 
     def narrowed(self, name: str, source: Held, result: Held, relu: bool) -> None:
         """Round a tensor to an activation, and write it as rows of tiles if a product reads all of it ``name``."""
@@ -213,11 +201,7 @@ class TrainingBatch:
 
     def done(self, name: str) -> None:
         """An operation has read a tensor."""
-        value = self._values[name]
-        value.left -= 1
-        if value.left <= 0:
-            self.release(value.made, *([] if value.activation is None else [value.activation]))
-            del self._values[name]
+        self.release(self._values[name])
 
     # Backward -----------------------------------------------------------------------------------------
 
@@ -247,10 +231,9 @@ class TrainingBatch:
     def total(self, first: Held, second: Held) -> Held:
         """The sum of two tensors, which are released: once for the greatest magnitude, and once more to be rounded."""
         registers = [self._exact(held) for held in (first, second)]
-        result, loops = self.new(first.features, Mem.WIDE), self.loops(first)
-        source, operand = first.every(loops.rows), second.every(loops.rows)
+        result, operand = self.new(first.features, Mem.WIDE), second.every()
         self.writer.step(Op.T_ADD, result.register, *registers)
-        self.writer.rounded(loops, source, result.register, result.every(loops.rows), operand=operand, add=1)
+        self.writer.rounded(first.loops(), first.every(), result.register, result.every(), operand=operand, add=1)
         for held, register in zip((first, second), registers, strict=True):
             if register != held.register:
                 self.memory.registers.give_back(register)
@@ -274,7 +257,7 @@ class TrainingBatch:
         """Make all words of a tensor zero."""
         each, step = (held.word, 1) if held.mem is Mem.NARROW else (1, held.word)
         self.writer.chain(
-            ChainLoops(rows=each, inner=self.size * held.features.vectors),
+            ChainLoops(rows=each, inner=held.samples * held.features.vectors),
             VectorPlace(Mem.NARROW, Address(self.memory["zeros"])),
             vectors=VectorPlace(held.mem, Address(held.first, step, step * each)),
         )

@@ -102,6 +102,13 @@ class TrainedOperation:
         """True if all elements of a window of a product fit a vector, and are worth to be put there."""
         return self.windowed and 1 < self.window.taps <= self.inputs.native // self.inputs.channels
 
+    @property
+    def layouts(self) -> dict[str, Features]:
+        """Layouts of its parameters: outputs as channels, taps as rows, inputs of a tap as columns."""
+        inputs = 1 if self.depthwise else self.inputs.channels
+        bias = Features(self.inputs.native, self.outputs.channels)
+        return {"weight": replace(bias, height=self.window.taps, width=inputs), "bias": bias}
+
 
 @dataclass(frozen=True)
 class TrainingOperations:

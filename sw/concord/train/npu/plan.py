@@ -7,16 +7,16 @@ N is the native dimension. A tile are N elements of a vector, or N x N of a matr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from concord.image.packing import to_vectors
 from concord.program.allocator import Allocator, MemorySpace
-from concord.program.chains import Address, ChainLoops, VectorPlace
+from concord.program.chains import Address
 from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
@@ -24,10 +24,10 @@ from concord.spec.isa import DIGITS_MAX, Mem
 from concord.spec.memmap import RegionId
 from concord.spec.training import TrainingFormats
 from concord.train.npu.operations import TrainedOperation, TrainingOperations
-from concord.train.npu.tensors import Features
-from concord.train.npu.words import Ints
+from concord.train.npu.tensors import Features, Held
 from concord.train.parameters import Parameter
 from concord.train.tensor import Dyadic
+from concord.utils.arrays import Ints
 
 
 class TrainingFactor(IntEnum):
@@ -39,14 +39,6 @@ class TrainingFactor(IntEnum):
     DECAY = 3  #: from the weights to their part of the update
     NEGATION = 4  #: -1
     AVERAGE = 5
-
-
-class ParameterRegisters(NamedTuple):
-    """Tensor registers of a parameter, and with momentum of that and of the mean gradient."""
-
-    value: int
-    velocity: int
-    mean: int
 
 
 #: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
@@ -70,43 +62,30 @@ class ParameterMemory:
     ----------
     parameter : Parameter
         On the host.
-    layout : Features
-        Outputs as channels, taps as rows, inputs of a tap as columns.
-    first : int
-        The first narrow word.
-    registers : ParameterRegisters
-        Tensor registers.
+    value, accumulators : Held
+        Its numbers, and their accumulators, at the same distance for all parameters.
+    velocity : Held or None
+        Its momentum, if there is some.
+    mean : int
+        With momentum the tensor register of the mean gradient.
     """
 
     parameter: Parameter
-    layout: Features
-    first: int
-    registers: ParameterRegisters
+    value: Held
+    accumulators: Held
+    velocity: Held | None
+    mean: int
 
-    @property
-    def loops(self) -> ChainLoops:
-        """Turns over its words."""
-        return self.layout.loops
+    def images(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Numbers ``[O, inputs, taps]`` or ``[O]`` of the parameter as images of its layout."""
+        layout = self.value.features
+        return values.reshape(layout.channels, layout.width, layout.height).swapaxes(1, 2)
 
-    @property
-    def vectors(self) -> VectorPlace:
-        """Words of the tensor."""
-        return VectorPlace(Mem.NARROW, self.layout.every(self.first, 1))
-
-    def wide(self, first: int) -> VectorPlace:
-        """Wide integers in the order of its words, from a word on."""
-        return VectorPlace(Mem.WIDE, self.layout.every(first, 2))
-
-    def pack(self, values: npt.NDArray[Any], config: NpuConfig) -> Ints:
-        """Vectors of the parameter, of its numbers ``[O, inputs, taps]`` or ``[O]``."""
-        layout = self.layout
-        return layout.pack(values.reshape(layout.channels, layout.width, layout.height).swapaxes(1, 2), config)
-
-    def unpack(self, vectors: Ints, config: NpuConfig) -> Ints:
-        """Inverse of :meth:`pack`."""
-        layout, shape = self.layout, self.parameter.blocks.shape
-        values = layout.unpack(vectors, config).reshape(layout.channels, layout.height, layout.width)
-        return values.swapaxes(1, 2).reshape(shape)
+    def numbers(self, images: Ints) -> Ints:
+        """Inverse of :meth:`images`."""
+        layout = self.value.features
+        values = images.reshape(layout.channels, layout.height, layout.width)
+        return values.swapaxes(1, 2).reshape(self.parameter.blocks.shape)
 
 
 @dataclass(frozen=True)
@@ -244,11 +223,6 @@ class TrainingMemory:
         return self.allocator.spaces[RegionId.TENSORS]
 
     @property
-    def momentum(self) -> bool:
-        """True if parameters have a momentum."""
-        return "velocities" in self
-
-    @property
     def parameters(self) -> list[ParameterMemory]:
         """All parameters in the order of their words, from word 0 on."""
         return [parameter for own in self.products.values() for parameter in (own.weight, own.bias)]
@@ -264,14 +238,6 @@ class TrainingMemory:
         """Layout of what the host writes of a sample."""
         packed = self.packed_samples
         return self.operations.features[self.operations.source] if packed is None else packed.windows
-
-    def accumulators(self, parameter: ParameterMemory) -> int:
-        """Wide word of the accumulators of a parameter."""
-        return self["accumulators"] + parameter.first
-
-    def velocity(self, parameter: ParameterMemory) -> int:
-        """Wide word of the momentum of a parameter."""
-        return self["velocities"] + 2 * parameter.first
 
 
 def sample_tiles(size: int, native: int) -> int:
@@ -328,9 +294,12 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     allocator.spaces[RegionId.MATRIX] = MemorySpace(config.steps)
     unscaled, averages = allocator.spaces[RegionId.TENSORS].take(), _average_registers(operations)
     memory = TrainingMemory(operations, tuple(sizes), allocator, unscaled, {}, averages)
+    words = sum(layout.vectors for step in operations.products for layout in step.layouts.values())
+    allocator.wide("accumulators", words)
+    if momentum:
+        allocator.wide("velocities", 2 * words)
     for step in operations.products:
-        memory.products[step.name] = _product_memory(step, memory, momentum)
-    words = memory.narrow.used
+        memory.products[step.name] = _product_memory(step, memory)
     allocator.narrow_constant("units", np.eye(config.native, dtype=np.int64))
     pairs = [(step, size) for step in operations.products for size in sizes]
     for count in dict.fromkeys(count for step, size in pairs for count in _counts_of_ones(step, size, config)):
@@ -339,22 +308,13 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
         allocator.narrow_constant("zeros", np.zeros((1, config.native), np.int64))
     if averages or any(step.windowed for step in operations.steps):  # sums of windows, and padding of what is copied
         allocator.allocate("identity", RegionId.MATRIX, 1)
-    allocator.wide("accumulators", words)
-    if momentum:
-        allocator.wide("velocities", 2 * words)
     return memory
 
 
-def _product_memory(step: TrainedOperation, memory: TrainingMemory, momentum: bool) -> ProductMemory:
+def _product_memory(step: TrainedOperation, memory: TrainingMemory) -> ProductMemory:
     """Places of a product."""
-    allocator, registers, taps, name = memory.allocator, memory.registers, step.window.taps, step.name
+    allocator, taps, name = memory.allocator, step.window.taps, step.name
     k, o = step.inputs.tiles, step.outputs.tiles
-
-    def parameter(role: str, height: int, width: int) -> ParameterMemory:
-        layout = Features(step.inputs.native, step.outputs.channels, height, width)
-        first, value = allocator.narrow(f"{name}.{role}", layout.vectors), registers.take()
-        own = ParameterRegisters(value, *((registers.take(), registers.take()) if momentum else (value, value)))
-        return ParameterMemory(step.layer.parameters[role], layout, first, own)
 
     def tiles(role: str, count: int) -> int:
         return allocator.allocate(f"{name}.{role}", RegionId.MATRIX, count)
@@ -362,12 +322,23 @@ def _product_memory(step: TrainedOperation, memory: TrainingMemory, momentum: bo
     count = taps * o * (1 if step.depthwise else k)
     return ProductMemory(
         step,
-        parameter("weight", taps, 1 if step.depthwise else step.inputs.channels),
-        parameter("bias", 1, 1),
+        *(_parameter_memory(step, role, memory) for role in step.layouts),
         tiles("tiles", o if step.packed else count),
         tiles("transposed", count) if step.back[0] and not step.depthwise else None,
         tiles("selection", taps) if step.packed and step is not memory.operations.packed_samples else None,
     )
+
+
+def _parameter_memory(step: TrainedOperation, role: str, memory: TrainingMemory) -> ParameterMemory:
+    """Places of a parameter; those of its accumulators and momentum are in the order of the parameters."""
+    layout, register = step.layouts[role], memory.registers.take
+    first = memory.allocator.narrow(f"{step.name}.{role}", layout.vectors)
+    value, velocity, mean = Held(layout, Mem.NARROW, 1, first, register()), None, 0
+    if "velocities" in memory:
+        velocity = Held(layout, Mem.WIDE, 2, memory["velocities"] + 2 * first, register())
+        mean = register()
+    accumulators = replace(value, mem=Mem.WIDE, first=memory["accumulators"] + first)
+    return ParameterMemory(step.layer.parameters[role], value, accumulators, velocity, mean)
 
 
 def _average_registers(operations: TrainingOperations) -> dict[Dyadic, int]:

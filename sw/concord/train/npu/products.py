@@ -53,8 +53,8 @@ class ProductSteps(OperationSteps):
         self._x = self._read()
         result = batch.new(step.outputs, Mem.WIDE)
         written = list(self._products(result))
-        writer.step(Op.T_MUL, result.register, self._x.register, self.own.weight.registers.value)
-        writer.step(Op.T_BIAS, result.register, result.register, self.own.bias.registers.value)
+        writer.step(Op.T_MUL, result.register, self._x.register, self.own.weight.value.register)
+        writer.step(Op.T_BIAS, result.register, result.register, self.own.bias.value.register)
         self._write(written, add=1, peak=1, tensor=result.register)
         writer.fit(result.register, result.register)
         batch.made(step.makes, result)
@@ -69,7 +69,7 @@ class ProductSteps(OperationSteps):
         loops = self.batch.image_loops(step.outputs)
         taps = ProductTaps(matrix=result.tiles * steps) if step.depthwise else ProductTaps(vector=1, matrix=steps)
         for o in range(result.tiles):
-            bias = VectorPlace(Mem.NARROW, Address(own.bias.first + o))
+            bias = VectorPlace(Mem.NARROW, Address(own.bias.value.first + o))
             c, first, cols = (o, own.tiles + o, 1) if step.depthwise else (0, own.tiles + o * own.taps * k, k)
             source = self._x.windows(step.window, step.outputs, c, first * steps, cols, taps)
             yield ProductChain(loops, source, result.image(o), bias)
@@ -81,14 +81,15 @@ class ProductSteps(OperationSteps):
         if vectors is not None:
             self.batch.send(self.step.reads[0], self._input_gradient(vectors))
             self.batch.release(vectors)
-        space, words = self.memory, 2 * self.own.weight.layout.vectors
-        with space.registers.lent() as change, space.wide.lent(words) as changes:
-            self._weight_gradient(tiles, changes, change)
-            self.batch.updates.weight(self.own, changes, change)
-            self._bias_gradient(tiles, changes, change)
-            self.batch.updates.bias(self.own, changes, change)
-        space.tiles.give_back(tiles.first)
-        space.registers.give_back(tiles.register)
+        change = self.batch.new(self.own.weight.value.features, Mem.WIDE, samples=1)
+        self._weight_gradient(tiles, change)
+        self.batch.updates.weight(self.own, change)
+        change.features = self.own.bias.value.features
+        self._bias_gradient(tiles, change)
+        self.batch.updates.bias(self.own, change)
+        self.batch.release(change)
+        self.memory.tiles.give_back(tiles.first)
+        self.memory.registers.give_back(tiles.register)
         self.forget()
 
     def forget(self) -> None:
@@ -151,7 +152,7 @@ class ProductSteps(OperationSteps):
 
     def _input_gradient(self, digits: Held) -> Gradient:
         step, result = self.step, self.batch.new(self.step.inputs, Mem.WIDE)
-        self.writer.step(Op.T_MUL, result.register, digits.register, self.own.weight.registers.value)
+        self.writer.step(Op.T_MUL, result.register, digits.register, self.own.weight.value.register)
         terms = (1 if step.depthwise else step.outputs.channels) * (1 if step.flat else self.own.taps)
         bound = GRADIENT_TOP * MANTISSA_TOP * terms
         self._intermediate(lambda: self._input_products(digits, result), result.register, bound)
@@ -177,11 +178,11 @@ class ProductSteps(OperationSteps):
         count = GRADIENT_DIGITS
         return ProductTaps(vector=count, vector_digit=1, matrix=tiles * self.config.steps, digits=count)
 
-    def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, self.memory.unscaled)
-        place = VectorPlace(Mem.WIDE, Address(changes, 2))
+    def _bias_gradient(self, tiles: GradientTiles, change: Held) -> None:
+        self.writer.step(Op.T_MUL, change.register, tiles.register, self.memory.unscaled)
+        place = VectorPlace(Mem.WIDE, Address(change.first, 2))
         sums = ProductChain(ChainLoops(rows=self.step.outputs.tiles), self._sums(tiles), place)
-        self._intermediate(lambda: [sums], change, tiles.top * self.points, own_exponent=False)
+        self._intermediate(lambda: [sums], change.register, tiles.top * self.points, own_exponent=False)
 
     def _intermediate(
         self, chains: Callable[[], Iterable[ProductChain]], register: int, bound: int, own_exponent: bool = True
@@ -204,20 +205,23 @@ class ProductSteps(OperationSteps):
         for loops, source, results, bias in chains:
             self.writer.chain(loops, source, operand=bias, vectors=results if written else None, **steps)
 
-    def _joined(self, low: VectorPlace, high: VectorPlace, bits: int, change: int) -> None:
-        """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first."""
-        writer, loops = self.writer, self.own.weight.loops
-        with self.memory.registers.lent() as register:
-            writer.step(Op.T_SET, register, exp=bits)
-            writer.step(Op.T_MUL, register, register, change)
-            writer.chain(loops, high, peak=1, tensor=register)
-            writer.step(Op.T_BIAS, change, change, register)
-            writer.rounded(loops, low, change, low, operand=high, add=1)
+    def _joined(self, low: Held, high: Held, bits: int) -> None:
+        """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first.
+
+        The second ones are released.
+        """
+        writer, loops, register = self.writer, low.features.loops, high.register
+        writer.step(Op.T_SET, register, exp=bits)
+        writer.step(Op.T_MUL, register, register, low.register)
+        writer.chain(loops, high.vectors, peak=1, tensor=register)
+        writer.step(Op.T_BIAS, low.register, low.register, register)
+        writer.rounded(loops, low.vectors, low.register, low.vectors, operand=high.vectors, add=1)
+        self.batch.release(high)
 
     # What kinds of products have of their own --------------------------------------------------------
 
-    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        """The gradient of the weights, wide integers in the order of their words."""
+    def _weight_gradient(self, tiles: GradientTiles, change: Held) -> None:
+        """The gradient of the weights, wide integers with their layout."""
         raise NotImplementedError
 
     def _sums(self, tiles: GradientTiles) -> ProductSource:
@@ -233,18 +237,17 @@ class ProductSteps(OperationSteps):
 class DenseSteps(ProductSteps):
     """A product in which every output reads all inputs of its window."""
 
-    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        weight, place = self.own.weight, self.own.weight.wide(changes)
-        self.writer.step(Op.T_MUL, change, tiles.register, self._x.register)
+    def _weight_gradient(self, tiles: GradientTiles, change: Held) -> None:
+        self.writer.step(Op.T_MUL, change.register, tiles.register, self._x.register)
         low = None if self.step.flat else _low_digits(tiles, self.points)
         if low is None:
             bound = tiles.top * MANTISSA_TOP * self.points
-            self._intermediate(lambda: self._changes((tiles, place)), change, bound)
+            self._intermediate(lambda: self._changes((tiles, change.vectors)), change.register, bound)
             return
-        with self.memory.wide.lent(2 * weight.layout.vectors) as upper:
-            high = weight.wide(upper)
-            self._write(self._changes((tiles.part(range(low)), place), (tiles.part(range(low, tiles.digits)), high)))
-            self._joined(place, high, low * DIGIT_BITS, change)
+        high = self.batch.new(change.features, Mem.WIDE, samples=1)
+        parts = tiles.part(range(low)), tiles.part(range(low, tiles.digits))
+        self._write(self._changes(*zip(parts, (change.vectors, high.vectors), strict=True)))
+        self._joined(change, high, low * DIGIT_BITS)
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         """Sums over points of gradients times the input, each to the words of the weights there.
@@ -283,8 +286,8 @@ class FlatSteps(DenseSteps):
         self._write_rows(rows)
         words = Address(own.tiles * steps, rows * steps)
         source = ProductSource(Address(self._x.first, 0, rows), words, rows, ProductTaps(vector=1, matrix=steps))
-        bias = VectorPlace(Mem.NARROW, Address(own.bias.first, 1))
-        yield ProductChain(self.batch.loops(result), source, result.every(result.tiles), bias)
+        bias = VectorPlace(Mem.NARROW, Address(own.bias.value.first, 1))
+        yield ProductChain(result.loops(), source, result.every(), bias)
 
     def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
         rows, tiles, steps = self.own.point_rows, digits.tiles, self.config.steps
@@ -313,7 +316,7 @@ class FlatSteps(DenseSteps):
         tap = own.tap_lanes * count if own.taps > 1 else 0
         for tiles, place in products:
             source = tiles.over_points(Address(self._transposition.vectors, 0, count, tap))
-            yield ProductChain(own.weight.loops, source, place)
+            yield ProductChain(own.weight.value.features.loops, source, place)
 
     def forget(self) -> None:
         self.memory.narrow.give_back(self._transposition.vectors)

@@ -52,8 +52,6 @@ class BatchProgram:
 
     Parameters
     ----------
-    size : int
-        Samples of the batch.
     forward, backward : int
         Addresses at which the passes begin.
     source, output : Held
@@ -61,7 +59,6 @@ class BatchProgram:
         latter the host writes the gradient of the loss, as wide integers, before the backward pass.
     """
 
-    size: int
     forward: int
     backward: int
     source: Held
@@ -106,7 +103,7 @@ def written_passes(batch: TrainingBatch, loss: str) -> BatchProgram:
         else:
             written.backward(gradient)
     writer.end()
-    return BatchProgram(batch.size, forward, backward, source, output)
+    return BatchProgram(forward, backward, source, output)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from concord.train.network import batch
 from concord.train.npu.operations import operations_of
 from concord.train.npu.plan import TrainingFactor, planned
 from concord.train.npu.program import BatchProgram, training_program
-from concord.train.npu.resident import ResidentParameters, read_tensor, training_image, write_tensor
+from concord.train.npu.resident import ResidentParameters, training_image
+from concord.train.npu.words import read_tensor, write_tensor
 from concord.train.settings import Settings
 from concord.train.tensor import Dyadic, Tensor
 from concord.train.trainer import Trainer
@@ -96,30 +97,30 @@ class NpuTrainer(Trainer):
         x = batch(samples.inputs(slice(None)), self.network.graph, self.settings.formats)
         self._place_parameters()
         self._place_factors(len(rows))
-        write_tensor(self.device, program.source, self._as_read(x))
+        write_tensor(self.device, program.source, self._as_read(x), x.exp)
         loss = self._pass_both_ways(program, np.asarray(samples.y))
         self._counts.elements += sum(parameter.count for parameter in self.network.parameters.values())
         self._parameters.after_step()
         self._broken = False
         return [loss]
 
-    def _as_read(self, x: Tensor) -> Tensor:
-        """Samples as the first product reads them: as they are, or windows of them."""
+    def _as_read(self, x: Tensor) -> npt.NDArray[Any]:
+        """Integers of samples as the first product reads them: as they are, or windows of them."""
         packed = self.memory.packed_samples
         if packed is None:
-            return x
+            return x.mant
         assert isinstance(packed.step.layer, Conv)
-        return x.with_mant(packed.step.layer.geometry.met(x.mant))
+        return packed.step.layer.geometry.met(x.mant)
 
     def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> Loss:
         """Learn from samples that are there, and leave the step half done."""
         device = self.device
         self._run(program.forward)
         shape = self.network.graph.shapes[self.network.output]
-        output = read_tensor(device, program.output, program.size).reshaped(program.size, *shape)
+        output = read_tensor(device, program.output).reshaped(program.output.samples, *shape)
         loss = LOSSES[self.settings.loss](output, labels, self.settings.formats)
         self._newer = self._broken = True
-        write_tensor(device, program.output, loss.gradient)
+        write_tensor(device, program.output, loss.gradient.mant, loss.gradient.exp)
         self._run(program.backward, adds=True)
         return loss
 

@@ -73,12 +73,12 @@ class AverageSteps(PoolingSteps):
         batch, step, writer = self.batch, self.step, self.writer
         x = batch.activation(step.reads[0])
         result = batch.new(step.outputs, Mem.WIDE)
-        tile, loops = self.memory["identity"] * self.config.steps, batch.loops(result)
+        tile = self.memory["identity"] * self.config.steps
         writer.step(Op.T_MUL, result.register, x.register, self.memory.unscaled)
         if step.outputs.positions == 1:
             first, window = Address(x.first, 1, step.inputs.vectors), step.inputs.over(step.window, 1)
             source = ProductSource(first, Address(tile), window=window)
-            writer.chain(loops, source, vectors=result.every(loops.rows), peak=1, tensor=result.register)
+            writer.chain(result.loops(), source, vectors=result.every(), peak=1, tensor=result.register)
         else:
             for c in range(x.tiles):
                 source, place = x.windows(step.window, step.outputs, c, tile), result.image(c)

@@ -1,4 +1,4 @@
-"""Integers of training in the memories of the NPU: vectors ``[count, N]``, and tensors in registers."""
+"""Tensors of training on their way to the memories and registers of the NPU, and back."""
 
 from __future__ import annotations
 
@@ -11,33 +11,47 @@ from concord.host import Device
 from concord.image.packing import pack_narrow
 from concord.image.words import to_bytes, to_integers, unpack_words
 from concord.program.access import REGIONS
-from concord.spec.integers import TENSOR_WORD, WIDE_BITS
+from concord.spec.integers import TENSOR_WORD
 from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
-from concord.train.tensor import top_of
+from concord.train.npu.tensors import Held
+from concord.train.tensor import Tensor, top_of
+from concord.utils.arrays import Ints
 
-Ints = npt.NDArray[np.int64]
 
-
-def write_vectors(device: Device, mem: Mem, first: int, vectors: Ints, bits: int = WIDE_BITS) -> None:
-    """Write vectors from a word on; of wide integers of 32 bits two words each, of accumulators of 16 bits one."""
-    if mem is Mem.NARROW:
-        words = pack_narrow(vectors, device.config)
+def write_integers(device: Device, held: Held, images: npt.NDArray[Any]) -> None:
+    """Write the integers of images ``[images, ...]`` of a tensor: mantissas, or wide ones of 16 bits for each word."""
+    config, vectors = device.config, held.features.pack(images, device.config)
+    if held.mem is Mem.NARROW:
+        words = pack_narrow(vectors, config)
     else:
-        data = np.ascontiguousarray(vectors, dtype=f"<i{bits // 8}").view(np.uint8)
-        words = to_integers(data.reshape(-1, device.config.wide_word.nbytes))
-    device.write(REGIONS[mem], first, words)
+        data = np.ascontiguousarray(vectors, dtype=f"<i{2 * held.word}").view(np.uint8)
+        words = to_integers(data.reshape(-1, config.wide_word.nbytes))
+    device.write(REGIONS[held.mem], held.first, words)
 
 
-def read_vectors(device: Device, mem: Mem, first: int, count: int, bits: int = WIDE_BITS) -> Ints:
-    """Inverse of :func:`write_vectors`."""
-    config = device.config
-    if mem is Mem.NARROW:
-        words = device.read(RegionId.NARROW, first, count)
-        return unpack_words(config.narrow_word, to_bytes(words, config.narrow_word.nbytes))["mant"]
-    words = device.read(RegionId.WIDE, first, count * 2 * bits // WIDE_BITS)
-    data = np.ascontiguousarray(to_bytes(words, config.wide_word.nbytes)).reshape(-1)
-    return data.view(f"<i{bits // 8}").reshape(-1, config.native).astype(np.int64)
+def read_integers(device: Device, held: Held) -> Ints:
+    """Integers ``[images, elements]`` of a tensor."""
+    config, count = device.config, held.word * held.samples * held.features.vectors
+    words = device.read(REGIONS[held.mem], held.first, count)
+    if held.mem is Mem.NARROW:
+        vectors = unpack_words(config.narrow_word, to_bytes(words, config.narrow_word.nbytes))["mant"]
+    else:
+        data = np.ascontiguousarray(to_bytes(words, config.wide_word.nbytes)).reshape(-1)
+        vectors = data.view(f"<i{2 * held.word}").reshape(-1, config.native).astype(np.int64)
+    return held.features.unpack(vectors, config)
+
+
+def write_tensor(device: Device, held: Held, images: npt.NDArray[Any], exp: int) -> None:
+    """Write the integers of images ``[images, ...]`` and their register."""
+    write_integers(device, held, images)
+    write_register(device, held.register, exp, images)
+
+
+def read_tensor(device: Device, held: Held) -> Tensor:
+    """Integers ``[images, elements]`` of a tensor, and its register."""
+    images, register = read_integers(device, held), read_register(device, held.register)
+    return Tensor(images, register["exp"], register["top"])
 
 
 def write_register(device: Device, number: int, exp: int, mant: npt.NDArray[Any]) -> None:
