@@ -150,7 +150,7 @@ def training(name):
     """A training on the NPU: its program and the cycles of its chains, the words that it takes, and what is loaded."""
     layers, shape, samples, settings = TRAININGS[name]()
     _, npu = npu_training.pair(settings, layers, shape, samples, config=npu_training.LARGE)
-    words, starts, spaces = npu.program.words, npu.program.starts, npu.memory.allocator.spaces
+    words, starts, spaces = npu.program.words, npu.program.starts, npu.memory.spaces
     chains = [one for pc in starts for one in trace(words, npu_training.LARGE, pc).integers]
     loaded = {}
     for part in npu.device.image.segments:
@@ -158,7 +158,7 @@ def training(name):
     return {
         "program": digest(str((words, starts)).encode()),
         "cycles": sum(one.vectors * one.steps.interval for one in chains if isinstance(one, IntegerChain)),
-        "words": {region.name: npu.memory.allocator.used(region) for region in sorted(spaces)},
+        "words": {region.name: npu.memory.used(region) for region in sorted(spaces)},
         "loaded": digest(str(sorted(loaded.items())).encode()),
     }
 

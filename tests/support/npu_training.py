@@ -220,9 +220,9 @@ def tensor_spans(held):
 
 def phases_of(npu):
     """Constants, and starts with what the host writes before each."""
-    memory, config = npu.memory, npu.device.config
-    constants = list(memory.allocator.constants.values())
-    state = [Span(RegionId.MATRIX, 0, memory.tiles.used * config.steps), Span(RegionId.FACTORS, 0, 8)]
+    memory = npu.memory
+    constants = list(memory.constants.values())
+    state = [Span(RegionId.MATRIX, 0, memory.used(RegionId.MATRIX)), Span(RegionId.FACTORS, 0, 8)]
     for own in memory.parameters:
         held = (own.value, own.accumulators, own.velocity)
         state += [span for each in held if each is not None for span in tensor_spans(each)]

@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from concord.program.allocator import MemorySpace
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.isa import Mem, Op
-from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainWriter, ProductSource
 from concord.train.npu.operations import TrainedOperation
-from concord.train.npu.plan import WIDE_TOP, TrainingMemory
+from concord.train.npu.plan import ACTIVATION_BITS, GRADIENT_BITS, WIDE_TOP, TrainingMemory
 from concord.train.npu.tensors import Features, Gradient, Held, Met
 from concord.train.npu.update import UpdateSteps
-
-_FORMATS = TrainingFormats()
-ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
 
 
 @dataclass
@@ -61,6 +56,8 @@ class TrainingBatch:
         Samples of the batch.
     waiting : list of Transposition
         Inputs of products that are to be transposed at the end of the forward pass.
+    tensors : dict
+        Those of the network, as they were made.
     """
 
     writer: ChainWriter
@@ -68,7 +65,7 @@ class TrainingBatch:
     updates: UpdateSteps
     size: int
     waiting: list[Transposition] = field(default_factory=list)
-    _values: dict[str, Held] = field(default_factory=dict)
+    tensors: dict[str, Held] = field(default_factory=dict)
     _arriving: dict[str, list[Gradient]] = field(default_factory=dict)
 
     # Places -------------------------------------------------------------------------------------------
@@ -76,7 +73,7 @@ class TrainingBatch:
     def new(self, features: Features, mem: Mem, word: int = 0, samples: int = 0) -> Held:
         """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers, all samples."""
         each, count = word or (1 if mem is Mem.NARROW else 2), samples or self.size
-        first = self._space(mem).take(each * count * features.vectors)
+        first = self.memory.space(mem).take(each * count * features.vectors)
         return Held(features, mem, each, first, self.memory.registers.take(), count)
 
     def share(self, *held: Held) -> Held:
@@ -90,7 +87,7 @@ class TrainingBatch:
         for each in held:
             each.users -= 1
             if not each.users:
-                self._space(each.mem).give_back(each.first)
+                self.memory.space(each.mem).give_back(each.first)
                 self.memory.registers.give_back(each.register)
                 if each.activation is not None:
                     self.release(each.activation)
@@ -100,17 +97,6 @@ class TrainingBatch:
         register = self.memory.registers.share(held.register)
         self.release(held)
         return register
-
-    def _space(self, mem: Mem) -> MemorySpace:
-        return self.memory.narrow if mem is Mem.NARROW else self.memory.wide
-
-    def points(self, product: TrainedOperation) -> int:
-        """Vectors of a gradient that reaches a product."""
-        return self.size * product.outputs.positions
-
-    def point_tiles(self, points: int) -> int:
-        """Tiles whose lanes are so many points."""
-        return self.memory.allocator.tiles(points)
 
     # Chains -------------------------------------------------------------------------------------------
 
@@ -135,17 +121,13 @@ class TrainingBatch:
     # Forward ------------------------------------------------------------------------------------------
 
     def made(self, name: str, held: Held) -> None:
-        """A tensor has been made; all that read it use it."""
-        self._values[name] = held
+        """A tensor has been made; all operations that read it use it."""
+        self.tensors[name] = held
         held.users += max(len(self.memory.operations.readers(name)) - 1, 0)
-
-    def as_made(self, name: str) -> Held:
-        """A tensor as it was made."""
-        return self._values[name]
 
     def activation(self, name: str) -> Held:
         """A tensor as products and poolings read it."""
-        made = self._values[name]
+        made = self.tensors[name]
         if made.mem is Mem.NARROW:
             return made
         if made.activation is None:
@@ -159,24 +141,24 @@ class TrainingBatch:
         rows, tile_rows = 0, None
         product = next((step for step in self.memory.operations.readers(name) if step.flat), None)
         if product is not None:
-            rows, points = self.memory.products[product.name].point_rows, self.points(product)
-            result.rows = self.memory.tiles.take(rows * self.point_tiles(points)), rows
+            rows, points = self.memory.products[product.name].point_rows, self.size * product.outputs.positions
+            result.rows = self.memory.tile_space.take(rows * self.memory.tiles(points)), rows
             tile_rows = self.point_numbers(points, result.rows[0])
         self.every(source, result, rows=rows, tile_rows=tile_rows, round1=1, relu=int(relu))
 
     def point_numbers(self, points: int, tiles: int) -> Address:
         """Rows of tiles ``[vector of a point][tile of points]``, for loops over vectors of a point and points."""
         native = self.memory.config.native
-        return Address(tiles * native, self.point_tiles(points) * native, 1)
+        return Address(tiles * native, self.memory.tiles(points) * native, 1)
 
     def transpose_waiting(self) -> None:
         """Transpose inputs of products, those side by side in one chain, and give their tiles back."""
         space, chains = self.memory, list[Transposition]()
         following: tuple[int, ...] = ()
         for part in self.waiting:
-            tiles = part.rows * self.point_tiles(part.points)
+            tiles = part.rows * self.memory.tiles(part.points)
             words = part.lanes * tiles
-            part.vectors = space.narrow.take(words)
+            part.vectors = space.space(Mem.NARROW).take(words)
             if following == (part.points, part.lanes, part.tiles, part.vectors):
                 chains[-1].rows += part.rows
             else:
@@ -185,11 +167,11 @@ class TrainingBatch:
         for chain in chains:
             self.transpose(chain)
         for part in self.waiting:
-            space.tiles.give_back(part.tiles)
+            space.tile_space.give_back(part.tiles)
 
     def transpose(self, part: Transposition) -> None:
         """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""
-        steps, count = self.memory.config.steps, self.point_tiles(part.points)
+        steps, count = self.memory.config.steps, self.memory.tiles(part.points)
         words = Address(part.tiles * steps, steps, 0, count * steps)
         place = VectorPlace(Mem.NARROW, Address(part.vectors, 1, count, part.lanes * count))
         self.pick(ChainLoops(count, part.lanes, part.rows), words, place, part.points)
@@ -198,10 +180,6 @@ class TrainingBatch:
         """Write columns of tiles as vectors, with loops over tiles, columns and more; so many lanes are used in all."""
         units = Address(self.memory["units"], 0, 1)
         self.writer.chain(loops, ProductSource(units, tiles), vectors=vectors, valid=count % self.memory.config.native)
-
-    def done(self, name: str) -> None:
-        """An operation has read a tensor."""
-        self.release(self._values[name])
 
     # Backward -----------------------------------------------------------------------------------------
 

@@ -103,6 +103,11 @@ class TrainedOperation:
         return self.windowed and 1 < self.window.taps <= self.inputs.native // self.inputs.channels
 
     @property
+    def windows(self) -> Features:
+        """Layout of the elements that windows meet, where a vector holds one window."""
+        return replace(self.outputs, channels=self.window.taps * self.inputs.channels)
+
+    @property
     def layouts(self) -> dict[str, Features]:
         """Layouts of its parameters: outputs as channels, taps as rows, inputs of a tap as columns."""
         inputs = 1 if self.depthwise else self.inputs.channels

@@ -7,7 +7,7 @@ N is the native dimension. A tile are N elements of a vector, or N x N of a matr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.image.packing import to_vectors
+from concord.program.access import REGIONS
 from concord.program.allocator import Allocator, MemorySpace
 from concord.program.chains import Address
 from concord.spec import isa
 from concord.spec.config import NpuConfig
-from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
+from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digits_of, interval
 from concord.spec.isa import DIGITS_MAX, Mem
 from concord.spec.memmap import RegionId
 from concord.spec.training import TrainingFormats
@@ -41,17 +42,14 @@ class TrainingFactor(IntEnum):
     AVERAGE = 5
 
 
-#: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
+#: Bits of activations and of gradients as products read them, and greatest magnitudes of wide integers, of these
+#: gradients, and of activations and weights.
 _FORMATS = TrainingFormats()
+ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
 WIDE_TOP = (1 << WIDE_BITS - 1) - 1
 GRADIENT_TOP, MANTISSA_TOP = _FORMATS.gradient.q_max, _FORMATS.weight.q_max
 #: Words of a gradient as products read it.
-GRADIENT_DIGITS = digits_of_bits(_FORMATS.gradient.bits)
-
-
-def digits_of(top: int) -> int:
-    """The least count of digits that hold every number up to a magnitude."""
-    return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= top)
+GRADIENT_DIGITS = digits_of(GRADIENT_TOP)
 
 
 @dataclass(frozen=True)
@@ -118,20 +116,9 @@ class ProductMemory:
     selection: int | None
 
     @property
-    def windows(self) -> Features:
-        """Layout of the elements that windows meet, where a vector holds one window."""
-        outputs = self.step.outputs
-        return Features(outputs.native, self.taps * self.step.inputs.channels, *outputs.size)
-
-    @property
-    def taps(self) -> int:
-        """Taps of the window."""
-        return self.step.window.taps
-
-    @property
     def point_rows(self) -> int:
         """Vectors that are side by side in a window."""
-        return 1 if self.step.packed else self.taps * self.step.inputs.tiles
+        return 1 if self.step.packed else self.step.window.taps * self.step.inputs.tiles
 
     @property
     def tap_lanes(self) -> int:
@@ -144,7 +131,7 @@ class ProductMemory:
         """Columns of tiles with outputs as rows, for loops over the weights; ``None`` if tiles are diagonal."""
         if self.step.depthwise:
             return None
-        tap, native = self.tap_lanes if self.taps > 1 else 0, self.step.inputs.native
+        tap, native = self.tap_lanes if self.step.window.taps > 1 else 0, self.step.inputs.native
         return Address(self.tiles * native, self.point_rows * native, 1, tap)
 
     @property
@@ -155,14 +142,19 @@ class ProductMemory:
         inputs = self.step.inputs
         first, tile = self.transposed_tiles * inputs.native, inputs.tiles * inputs.native
         if self.step.flat:
-            return Address(first, self.taps * tile, 1, tile if self.taps > 1 else 0)
+            return Address(first, self.step.window.taps * tile, 1, tile if self.step.window.taps > 1 else 0)
         tap = self.step.outputs.tiles * tile
-        return Address(first + (self.taps - 1) * tap, tile, 1, -tap)
+        return Address(first + (self.step.window.taps - 1) * tap, tile, 1, -tap)
 
 
-@dataclass(frozen=True)
-class TrainingMemory:
-    """The memories.
+@dataclass(kw_only=True)
+class TrainingMemory(Allocator):
+    """The allocator of a training.
+
+    Its names are those of constants and of what belongs to parameters: narrow words of the N unit vectors (``units``),
+    of so many ones (``ones.`` and the number) and of a vector of zeros (``zeros``); a tile that is the identity
+    (``identity``); wide words in the order of the parameters (``accumulators``, and two for each with momentum,
+    ``velocities``).
 
     Parameters
     ----------
@@ -170,57 +162,40 @@ class TrainingMemory:
         The network.
     sizes : tuple of int
         Samples of the batches that there are, the greatest first.
-    allocator : Allocator
-        Of the memories. Its names are those of constants and of what belongs to parameters: narrow words of the N unit
-        vectors (``units``), of so many ones (``ones.`` and the number) and of a vector of zeros (``zeros``); a tile
-        that is the identity (``identity``); wide words in the order of the parameters (``accumulators``, and two for
-        each with momentum, ``velocities``).
-    unscaled : int
-        Register with exponent 0 and no magnitude, once the entry for loaded weights has set it.
-    products : dict
-        By the name of the operation.
     averages : dict
         Factor registers of averages.
+    products : dict
+        By the name of the operation.
+
+    Members
+    -------
+    unscaled : int
+        Register with exponent 0 and no magnitude, once the entry for loaded weights has set it.
     """
 
     operations: TrainingOperations
     sizes: tuple[int, ...]
-    allocator: Allocator
-    unscaled: int
-    products: dict[str, ProductMemory]
     averages: dict[Dyadic, int]
+    products: dict[str, ProductMemory] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.spaces[RegionId.MATRIX] = MemorySpace(self.config.steps)
+        self.unscaled = self.registers.take()
+
+    def space(self, mem: Mem) -> MemorySpace:
+        """Words of a vector memory."""
+        return self.spaces[REGIONS[mem]]
 
     @property
-    def config(self) -> NpuConfig:
-        """The NPU."""
-        return self.allocator.config
-
-    def __getitem__(self, name: str) -> int:
-        """Address of what stays."""
-        return self.allocator[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.allocator.allocations
-
-    @property
-    def narrow(self) -> MemorySpace:
-        """Narrow words."""
-        return self.allocator.spaces[RegionId.NARROW]
-
-    @property
-    def wide(self) -> MemorySpace:
-        """Wide words."""
-        return self.allocator.spaces[RegionId.WIDE]
-
-    @property
-    def tiles(self) -> MemorySpace:
+    def tile_space(self) -> MemorySpace:
         """Tiles of the matrix memory."""
-        return self.allocator.spaces[RegionId.MATRIX]
+        return self.spaces[RegionId.MATRIX]
 
     @property
     def registers(self) -> MemorySpace:
         """Tensor registers."""
-        return self.allocator.spaces[RegionId.TENSORS]
+        return self.spaces[RegionId.TENSORS]
 
     @property
     def parameters(self) -> list[ParameterMemory]:
@@ -228,15 +203,9 @@ class TrainingMemory:
         return [parameter for own in self.products.values() for parameter in (own.weight, own.bias)]
 
     @property
-    def packed_samples(self) -> ProductMemory | None:
-        """The product whose windows are what the host writes in the place of samples; ``None``: samples as they are."""
-        step = self.operations.packed_samples
-        return None if step is None else self.products[step.name]
-
-    @property
     def source(self) -> Features:
         """Layout of what the host writes of a sample."""
-        packed = self.packed_samples
+        packed = self.operations.packed_samples
         return self.operations.features[self.operations.source] if packed is None else packed.windows
 
 
@@ -290,39 +259,37 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     ValueError
         If it has more averages than there are factor registers.
     """
-    allocator = Allocator(config)
-    allocator.spaces[RegionId.MATRIX] = MemorySpace(config.steps)
-    unscaled, averages = allocator.spaces[RegionId.TENSORS].take(), _average_registers(operations)
-    memory = TrainingMemory(operations, tuple(sizes), allocator, unscaled, {}, averages)
+    averages = _average_registers(operations)
+    memory = TrainingMemory(config=config, operations=operations, sizes=tuple(sizes), averages=averages)
     words = sum(layout.vectors for step in operations.products for layout in step.layouts.values())
-    allocator.wide("accumulators", words)
+    memory.wide("accumulators", words)
     if momentum:
-        allocator.wide("velocities", 2 * words)
+        memory.wide("velocities", 2 * words)
     for step in operations.products:
         memory.products[step.name] = _product_memory(step, memory)
-    allocator.narrow_constant("units", np.eye(config.native, dtype=np.int64))
+    memory.narrow_constant("units", np.eye(config.native, dtype=np.int64))
     pairs = [(step, size) for step in operations.products for size in sizes]
     for count in dict.fromkeys(count for step, size in pairs for count in _counts_of_ones(step, size, config)):
-        allocator.narrow_constant(f"ones.{count}", to_vectors(np.ones(count, np.int64), config))
+        memory.narrow_constant(f"ones.{count}", to_vectors(np.ones(count, np.int64), config))
     if any(step.pooling or (step.product and not step.flat) for step in operations.steps):  # windows may leave out some
-        allocator.narrow_constant("zeros", np.zeros((1, config.native), np.int64))
+        memory.narrow_constant("zeros", np.zeros((1, config.native), np.int64))
     if averages or any(step.windowed for step in operations.steps):  # sums of windows, and padding of what is copied
-        allocator.allocate("identity", RegionId.MATRIX, 1)
+        memory.allocate("identity", RegionId.MATRIX, 1)
     return memory
 
 
 def _product_memory(step: TrainedOperation, memory: TrainingMemory) -> ProductMemory:
     """Places of a product."""
-    allocator, taps, name = memory.allocator, step.window.taps, step.name
-    k, o = step.inputs.tiles, step.outputs.tiles
+    taps, k, o = step.window.taps, step.inputs.tiles, step.outputs.tiles
 
     def tiles(role: str, count: int) -> int:
-        return allocator.allocate(f"{name}.{role}", RegionId.MATRIX, count)
+        return memory.allocate(f"{step.name}.{role}", RegionId.MATRIX, count)
 
     count = taps * o * (1 if step.depthwise else k)
     return ProductMemory(
         step,
-        *(_parameter_memory(step, role, memory) for role in step.layouts),
+        _parameter_memory(step, "weight", memory),
+        _parameter_memory(step, "bias", memory),
         tiles("tiles", o if step.packed else count),
         tiles("transposed", count) if step.back[0] and not step.depthwise else None,
         tiles("selection", taps) if step.packed and step is not memory.operations.packed_samples else None,
@@ -332,9 +299,9 @@ def _product_memory(step: TrainedOperation, memory: TrainingMemory) -> ProductMe
 def _parameter_memory(step: TrainedOperation, role: str, memory: TrainingMemory) -> ParameterMemory:
     """Places of a parameter; those of its accumulators and momentum are in the order of the parameters."""
     layout, register = step.layouts[role], memory.registers.take
-    first = memory.allocator.narrow(f"{step.name}.{role}", layout.vectors)
+    first = memory.narrow(f"{step.name}.{role}", layout.vectors)
     value, velocity, mean = Held(layout, Mem.NARROW, 1, first, register()), None, 0
-    if "velocities" in memory:
+    if "velocities" in memory.allocations:
         velocity = Held(layout, Mem.WIDE, 2, memory["velocities"] + 2 * first, register())
         mean = register()
     accumulators = replace(value, mem=Mem.WIDE, first=memory["accumulators"] + first)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from concord.compiler.ir.layers import LayerWindow
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import Planes, ProductTaps
-from concord.spec.integers import DIGIT_BITS, digit_span
+from concord.spec.integers import DIGIT_BITS, digit_span, digits_of
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import ACTIVATION_BITS, GRADIENT_BITS, OperationSteps, TrainingBatch, Transposition
+from concord.train.npu.batch import OperationSteps, TrainingBatch, Transposition
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.operations import TrainedOperation
-from concord.train.npu.plan import GRADIENT_DIGITS, GRADIENT_TOP, MANTISSA_TOP, WIDE_TOP, digits_of
+from concord.train.npu.plan import ACTIVATION_BITS, GRADIENT_BITS, GRADIENT_DIGITS, GRADIENT_TOP, MANTISSA_TOP, WIDE_TOP
 from concord.train.npu.tensors import Gradient, GradientTiles, Held
 
 
@@ -43,8 +43,8 @@ class ProductSteps(OperationSteps):
     def __init__(self, batch: TrainingBatch, step: TrainedOperation):
         super().__init__(batch, step)
         self.own = self.memory.products[step.name]
-        self.points = batch.points(step)
-        self.point_tiles = batch.point_tiles(self.points)
+        self.points = batch.size * step.outputs.positions
+        self.point_tiles = self.memory.tiles(self.points)
 
     # Forward ------------------------------------------------------------------------------------------
 
@@ -70,8 +70,8 @@ class ProductSteps(OperationSteps):
         taps = ProductTaps(matrix=result.tiles * steps) if step.depthwise else ProductTaps(vector=1, matrix=steps)
         for o in range(result.tiles):
             bias = VectorPlace(Mem.NARROW, Address(own.bias.value.first + o))
-            c, first, cols = (o, own.tiles + o, 1) if step.depthwise else (0, own.tiles + o * own.taps * k, k)
-            source = self._x.windows(step.window, step.outputs, c, first * steps, cols, taps)
+            c, first, cols = (o, own.tiles + o, 1) if step.depthwise else (0, own.tiles + o * step.window.taps * k, k)
+            source = self._x.windows(step.window, step.outputs.size, c, first * steps, cols, taps)
             yield ProductChain(loops, source, result.image(o), bias)
 
     # Backward -----------------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class ProductSteps(OperationSteps):
         self._bias_gradient(tiles, change)
         self.batch.updates.bias(self.own, change)
         self.batch.release(change)
-        self.memory.tiles.give_back(tiles.first)
+        self.memory.tile_space.give_back(tiles.first)
         self.memory.registers.give_back(tiles.register)
         self.forget()
 
@@ -99,7 +99,7 @@ class ProductSteps(OperationSteps):
         """The gradient, which is released: tiles for the weights, vectors for the product with them."""
         batch, writer, registers = self.batch, self.writer, self.memory.registers
         count, whole = digits_of(gradient.top), gradient.whole
-        first = self.memory.tiles.take(whole.tiles * count * self.point_tiles)
+        first = self.memory.tile_space.take(whole.tiles * count * self.point_tiles)
         vectors = self._digit_vectors() if self.step.back[0] else None
         planes = Planes(count, 1, self.point_tiles * self.config.native)
         if gradient.mask is not None:
@@ -153,7 +153,7 @@ class ProductSteps(OperationSteps):
     def _input_gradient(self, digits: Held) -> Gradient:
         step, result = self.step, self.batch.new(self.step.inputs, Mem.WIDE)
         self.writer.step(Op.T_MUL, result.register, digits.register, self.own.weight.value.register)
-        terms = (1 if step.depthwise else step.outputs.channels) * (1 if step.flat else self.own.taps)
+        terms = (1 if step.depthwise else step.outputs.channels) * (1 if step.flat else self.step.window.taps)
         bound = GRADIENT_TOP * MANTISSA_TOP * terms
         self._intermediate(lambda: self._input_products(digits, result), result.register, bound)
         return Gradient(result, min(bound, WIDE_TOP))
@@ -168,9 +168,9 @@ class ProductSteps(OperationSteps):
         taps, first, cols = self._digit_taps(result.tiles), own.transposed_tiles, tiles
         if first is None:
             taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
-            first, cols = own.tiles + (own.taps - 1) * tiles, 1
+            first, cols = own.tiles + (step.window.taps - 1) * tiles, 1
         for c in range(result.tiles):
-            source = digits.windows(window, step.inputs, c * step.depthwise, (first + c) * steps, cols, taps)
+            source = digits.windows(window, step.inputs.size, c * step.depthwise, (first + c) * steps, cols, taps)
             yield ProductChain(loops, source, result.image(c))
 
     def _digit_taps(self, tiles: int) -> ProductTaps:
@@ -306,20 +306,20 @@ class FlatSteps(DenseSteps):
         if x.rows is not None and x.rows[1] == rows:
             tiles, x.rows = x.rows[0], None
         else:
-            tiles = self.memory.tiles.take(rows * self.point_tiles)
+            tiles = self.memory.tile_space.take(rows * self.point_tiles)
             batch.every(x, rows=rows, tile_rows=batch.point_numbers(self.points, tiles))
         self._transposition = Transposition(self.points, self.lanes, tiles, rows)
         batch.waiting.append(self._transposition)
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         own, count = self.own, self.point_tiles
-        tap = own.tap_lanes * count if own.taps > 1 else 0
+        tap = own.tap_lanes * count if self.step.window.taps > 1 else 0
         for tiles, place in products:
             source = tiles.over_points(Address(self._transposition.vectors, 0, count, tap))
             yield ProductChain(own.weight.value.features.loops, source, place)
 
     def forget(self) -> None:
-        self.memory.narrow.give_back(self._transposition.vectors)
+        self.memory.space(Mem.NARROW).give_back(self._transposition.vectors)
         self.memory.registers.give_back(self._x.register)
 
 
@@ -328,18 +328,18 @@ class PackedSteps(FlatSteps):
 
     @property
     def lanes(self) -> int:
-        return self.own.windows.channels
+        return self.step.windows.channels
 
     def _read(self) -> Held:
         own, batch, native = self.own, self.batch, self.config.native
         self._x = x = super()._read()
         if own.selection is None:
             return x
-        met = batch.new(own.windows, Mem.NARROW)
+        met = batch.new(self.step.windows, Mem.NARROW)
         self.writer.fit(met.register, x.register, ACTIVATION_BITS)
-        met.rows = self.memory.tiles.take(self.point_tiles), 1
+        met.rows = self.memory.tile_space.take(self.point_tiles), 1
         steps, outputs = self.config.steps, self.step.outputs
-        source = x.windows(self.step.window, outputs, 0, own.selection * steps, 1, ProductTaps(matrix=steps))
+        source = x.windows(self.step.window, outputs.size, 0, own.selection * steps, 1, ProductTaps(matrix=steps))
         rows = self._point_columns(met.rows[0] * native)
         self.writer.chain(batch.image_loops(outputs), source, vectors=met.image(0), tile_rows=rows)
         batch.release(x)

@@ -64,11 +64,6 @@ class BatchProgram:
     source: Held
     output: Held
 
-    @property
-    def starts(self) -> tuple[int, int]:
-        """All entries of a step, in order."""
-        return self.forward, self.backward
-
 
 def written_passes(batch: TrainingBatch, loss: str) -> BatchProgram:
     """Write both passes.
@@ -89,10 +84,9 @@ def written_passes(batch: TrainingBatch, loss: str) -> BatchProgram:
     for written in steps:
         written.forward()
         for name in written.step.reads:
-            batch.done(name)
+            batch.release(batch.tensors[name])
     batch.transpose_waiting()
-    output = batch.share(batch.as_made(network.output))
-    batch.done(network.output)
+    output = batch.tensors[network.output]
     writer.end()
     backward = writer.begin()
     batch.send(network.output, Gradient(output, _TOPS[loss]))
@@ -127,7 +121,7 @@ class TrainingProgram:
     @property
     def starts(self) -> tuple[int, ...]:
         """All entries."""
-        return self.load, *(pc for batch in self.batches.values() for pc in batch.starts)
+        return self.load, *(pc for batch in self.batches.values() for pc in (batch.forward, batch.backward))
 
 
 def training_program(memory: TrainingMemory, loss: str, decay: bool, point: int) -> TrainingProgram:
@@ -149,14 +143,14 @@ def training_program(memory: TrainingMemory, loss: str, decay: bool, point: int)
         if own.selection is not None:
             channels = own.step.inputs.channels
             rows = Address(own.selection * native, 0, 1, native + channels)
-            writer.chain(ChainLoops(1, channels, own.taps), units, tile_rows=rows)
-    if "identity" in memory:
+            writer.chain(ChainLoops(1, channels, own.step.window.taps), units, tile_rows=rows)
+    if "identity" in memory.allocations:
         rows = Address(memory["identity"] * native, 0, 1)
         writer.chain(ChainLoops(inner=native), units, tile_rows=rows)
     writer.end()
     updates, batches = UpdateSteps(writer, memory, decay, point), dict[int, BatchProgram]()
     for size in memory.sizes:
         batches[size] = written_passes(TrainingBatch(writer, memory, updates, size), loss)
-    memory.allocator.check(len(writer))
+    memory.check(len(writer))
     program = TrainingProgram((), load, batches)
     return replace(program, words=writer.words(memory.config, program.starts))

@@ -1,35 +1,36 @@
-"""Image and parameters that stay on the NPU while it trains."""
+"""Image and parameters that stay on the NPU while it trains, and tensors on their way there and back."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from concord.host import Device
 from concord.image import Image, MemorySegment
-from concord.spec.integers import UPDATE_COUNTERS
+from concord.image.packing import pack_narrow
+from concord.image.words import to_bytes, to_integers, unpack_words
+from concord.program.access import REGIONS
+from concord.spec.integers import TENSOR_WORD, UPDATE_COUNTERS
+from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId
 from concord.train.npu.plan import ParameterMemory, TrainingMemory
 from concord.train.npu.program import TrainingProgram
-from concord.train.npu.words import (
-    read_integers,
-    read_register,
-    read_tensor,
-    write_integers,
-    write_register,
-    write_tensor,
-)
+from concord.train.npu.tensors import Held
 from concord.train.parameters import UpdateCounts
+from concord.train.tensor import Tensor, top_of
+from concord.utils.arrays import Ints
 
 _COUNT_MASK = (1 << 32) - 1
 
 
 def training_image(memory: TrainingMemory, program: TrainingProgram) -> Image:
     """Program, constants, and zeros in the place of everything else that is used."""
-    used, config, image = memory.allocator.used, memory.config, memory.allocator.linked(list(program.words))
-    words = {region: used(region) for region in (RegionId.NARROW, RegionId.WIDE)}
-    words[RegionId.MATRIX] = used(RegionId.MATRIX) * config.rows
+    config, image = memory.config, memory.linked(list(program.words))
+    words = {region: memory.used(region) for region in (RegionId.NARROW, RegionId.WIDE)}
+    words[RegionId.MATRIX] = memory.used(RegionId.MATRIX) * config.rows
     zeros = (MemorySegment.from_words(region, 0, [0] * count, config) for region, count in words.items())
     return replace(image, segments=(*zeros, *image.segments))
 
@@ -93,3 +94,48 @@ class ResidentParameters:
         more = [now - before & _COUNT_MASK for now, before in zip(counted, self._counted, strict=True)]
         self._counted = counted
         return UpdateCounts(**dict(zip(UPDATE_COUNTERS, more, strict=True)))
+
+
+def write_integers(device: Device, held: Held, images: npt.NDArray[Any]) -> None:
+    """Write the integers of images ``[images, ...]`` of a tensor: mantissas, or wide ones of 16 bits for each word."""
+    config, vectors = device.config, held.features.pack(images, device.config)
+    if held.mem is Mem.NARROW:
+        words = pack_narrow(vectors, config)
+    else:
+        data = np.ascontiguousarray(vectors, dtype=f"<i{2 * held.word}").view(np.uint8)
+        words = to_integers(data.reshape(-1, config.wide_word.nbytes))
+    device.write(REGIONS[held.mem], held.first, words)
+
+
+def read_integers(device: Device, held: Held) -> Ints:
+    """Integers ``[images, elements]`` of a tensor."""
+    config, count = device.config, held.word * held.samples * held.features.vectors
+    words = device.read(REGIONS[held.mem], held.first, count)
+    if held.mem is Mem.NARROW:
+        vectors = unpack_words(config.narrow_word, to_bytes(words, config.narrow_word.nbytes))["mant"]
+    else:
+        data = np.ascontiguousarray(to_bytes(words, config.wide_word.nbytes)).reshape(-1)
+        vectors = data.view(f"<i{2 * held.word}").reshape(-1, config.native).astype(np.int64)
+    return held.features.unpack(vectors, config)
+
+
+def write_tensor(device: Device, held: Held, images: npt.NDArray[Any], exp: int) -> None:
+    """Write the integers of images ``[images, ...]`` and their register."""
+    write_integers(device, held, images)
+    write_register(device, held.register, exp, images)
+
+
+def read_tensor(device: Device, held: Held) -> Tensor:
+    """Integers ``[images, elements]`` of a tensor, and its register."""
+    images, register = read_integers(device, held), read_register(device, held.register)
+    return Tensor(images, register["exp"], register["top"])
+
+
+def write_register(device: Device, number: int, exp: int, mant: npt.NDArray[Any]) -> None:
+    """Write the exponent of a tensor and its greatest magnitude."""
+    device.write(RegionId.TENSORS, number, [TENSOR_WORD.pack(exp=exp, top=top_of(mant))])
+
+
+def read_register(device: Device, number: int) -> dict[str, Any]:
+    """Exponent ``exp`` and greatest magnitude ``top`` of a tensor."""
+    return TENSOR_WORD.unpack(device.read(RegionId.TENSORS, number)[0])

@@ -105,7 +105,7 @@ class Features:
         return np.ascontiguousarray(images.swapaxes(1, 2)).reshape(len(images), -1)
 
 
-_ONE_TAP = ProductTaps()
+_TAP = ProductTaps()
 
 
 @dataclass(eq=False)
@@ -171,11 +171,13 @@ class Held:
         return VectorPlace(self.mem, self.features.image(self.first + self.word * tile, self.word, window))
 
     def windows(
-        self, window: LayerWindow, out: Features, tile: int, words: int, cols: int = 1, taps: ProductTaps = _ONE_TAP
+        self, window: LayerWindow, out: tuple[int, int], tile: int, words: int, cols: int = 1, taps: ProductTaps = _TAP
     ) -> ProductSource:
-        """Windows over images, from a tile of channels on, times tiles from a word of the matrix memory on."""
+        """So many rows and columns of windows over images, from a tile of channels on, times tiles from a word of the
+        matrix memory on.
+        """
         source, chain_window = self.image(tile, window).address, self.features.over(window, self.word)
-        return ProductSource(source, Address(words), cols, taps, chain_window, window.pad(out.size))
+        return ProductSource(source, Address(words), cols, taps, chain_window, window.pad(out))
 
 
 class Met(NamedTuple):

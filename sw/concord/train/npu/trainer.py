@@ -23,8 +23,7 @@ from concord.train.network import batch
 from concord.train.npu.operations import operations_of
 from concord.train.npu.plan import TrainingFactor, planned
 from concord.train.npu.program import BatchProgram, training_program
-from concord.train.npu.resident import ResidentParameters, training_image
-from concord.train.npu.words import read_tensor, write_tensor
+from concord.train.npu.resident import ResidentParameters, read_tensor, training_image, write_tensor
 from concord.train.settings import Settings
 from concord.train.tensor import Dyadic, Tensor
 from concord.train.trainer import Trainer
@@ -106,11 +105,11 @@ class NpuTrainer(Trainer):
 
     def _as_read(self, x: Tensor) -> npt.NDArray[Any]:
         """Integers of samples as the first product reads them: as they are, or windows of them."""
-        packed = self.memory.packed_samples
+        packed = self.memory.operations.packed_samples
         if packed is None:
             return x.mant
-        assert isinstance(packed.step.layer, Conv)
-        return packed.step.layer.geometry.met(x.mant)
+        assert isinstance(packed.layer, Conv)
+        return packed.layer.geometry.met(x.mant)
 
     def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> Loss:
         """Learn from samples that are there, and leave the step half done."""

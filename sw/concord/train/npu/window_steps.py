@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from concord.program.chains import Address, ChainLoops, VectorPlace, Window
 from concord.program.integers import Planes, ProductTaps
-from concord.spec.integers import DIGIT_BITS, digit_span
+from concord.spec.integers import DIGIT_BITS, digit_span, digits_of
 from concord.spec.isa import DIGITS_MAX, Mem, Op
 from concord.train.npu.batch import TrainingBatch, Transposition
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.operations import TrainedOperation
-from concord.train.npu.plan import MANTISSA_TOP, WIDE_TOP, digits_of
+from concord.train.npu.plan import MANTISSA_TOP, WIDE_TOP
 from concord.train.npu.products import DenseSteps, ProductChain, ProductSteps
 from concord.train.npu.tensors import Features, GradientTiles, Held
 
@@ -29,9 +29,9 @@ class PointWindowSteps(DenseSteps):
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         weight, space, count, inputs = self.own.weight.value, self.memory, self.point_tiles, self.step.inputs
         tiles_met, words = inputs.tiles * count, inputs.tiles * inputs.lanes * count
-        with space.tiles.lent(tiles_met) as met, space.narrow.lent(words) as vectors:
+        with space.tile_space.lent(tiles_met) as met, space.space(Mem.NARROW).lent(words) as vectors:
             transposition = Transposition(self.points, inputs.lanes, met, inputs.tiles, vectors)
-            for tap in range(self.own.taps):
+            for tap in range(self.step.window.taps):
                 self._meet(tap, met)
                 self.batch.transpose(transposition)
                 for tiles, place in products:
@@ -45,7 +45,7 @@ class PointWindowSteps(DenseSteps):
         window, outputs, native = self.step.window.tap(tap), self.step.outputs, self.config.native
         padded, identity = window.padded(outputs.size), self.memory["identity"] * self.config.steps
         for c in range(self._x.tiles):
-            source = self._x.windows(window, outputs, c, identity) if padded else self._x.image(c, window)
+            source = self._x.windows(window, outputs.size, c, identity) if padded else self._x.image(c, window)
             rows = self._point_columns((tiles + c * self.point_tiles) * native)
             self.writer.chain(self.batch.image_loops(outputs), source, tile_rows=rows)
 
@@ -80,7 +80,7 @@ class SampleSteps(ProductSteps):
 
     def transposed(self) -> Iterator[tuple[int, int]]:
         """Tiles of channels, each with the word from which on it lies with samples as lanes until the next one does."""
-        with self.memory.narrow.lent(self.step.inputs.lanes * self.turned.vectors) as vectors:
+        with self.memory.space(Mem.NARROW).lent(self.step.inputs.lanes * self.turned.vectors) as vectors:
             for c in range(self.step.inputs.tiles):
                 self._transpose(c, vectors)
                 yield c, vectors
@@ -88,7 +88,7 @@ class SampleSteps(ProductSteps):
     def _transpose(self, c: int, vectors: int) -> None:
         """Write a tile of channels with samples as lanes: ``[channel][y][x][tile of samples]``."""
         inputs, turned, steps, count = self.step.inputs, self.turned, self.config.steps, self.turned.tiles
-        with self.memory.tiles.lent(turned.vectors) as met:
+        with self.memory.tile_space.lent(turned.vectors) as met:
             rows = self._sample_lanes(met * self.config.native, inputs)
             self.writer.chain(self.batch.image_loops(inputs), self._x.image(c), tile_rows=rows)
             place = VectorPlace(Mem.NARROW, Address(vectors, 1, turned.vectors, count))
@@ -99,15 +99,9 @@ class SampleSteps(ProductSteps):
         """A tile of outputs of the gradient times what the taps of windows meet in a transposed tile of channels, for
         loops over channels, columns and rows of taps.
         """
-        window, turned = self.step.window.exchanged(self.step.outputs.size), self.turned
-        return ProductSource(
-            turned.image(vectors, 1, window),
-            Address(tiles.word(o)),
-            turned.tiles,
-            tiles.taps,
-            turned.over(window, 1),
-            window.pad(self.step.window.kernel),
-        )
+        window, taps = self.step.window.exchanged(self.step.outputs.size), self.step.window.kernel
+        turned = Held(self.turned, Mem.NARROW, 1, vectors, self._x.register)
+        return turned.windows(window, taps, 0, tiles.word(o), self.turned.tiles, tiles.taps)
 
 
 class SampleWindowSteps(SampleSteps, DenseSteps):
@@ -148,7 +142,7 @@ class DepthwiseSteps(SampleSteps):
     def _gradient_of_whole_sums(self, tiles: GradientTiles, change: Held, count: int) -> None:
         """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
         register, layout = change.register, change.features
-        with self.memory.tiles.lent(layout.vectors * count) as first:
+        with self.memory.tile_space.lent(layout.vectors * count) as first:
             self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
             source = self._of_diagonals(first, count, count)
             self.writer.chain(layout.loops, source, vectors=change.vectors, peak=1, tensor=register)
@@ -176,7 +170,7 @@ class DepthwiseSteps(SampleSteps):
         word = last * part + DIGITS_MAX
         parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
         high = self.batch.new(change.features, Mem.WIDE, samples=1)
-        with space.tiles.lent(words * word) as first:
+        with space.tile_space.lent(words * word) as first:
             nothing = VectorPlace(Mem.NARROW, Address(space["zeros"]))
             columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
             writer.chain(ChainLoops(zeros * native, last, words), nothing, columns=columns)
