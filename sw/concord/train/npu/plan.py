@@ -166,9 +166,6 @@ class TrainingMemory(Allocator):
         Factor registers of averages.
     products : dict
         By the name of the operation.
-
-    Members
-    -------
     unscaled : int
         Register with exponent 0 and no magnitude, once the entry for loaded weights has set it.
     """
@@ -177,11 +174,7 @@ class TrainingMemory(Allocator):
     sizes: tuple[int, ...]
     averages: dict[Dyadic, int]
     products: dict[str, ProductMemory] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.spaces[RegionId.MATRIX] = MemorySpace(self.config.steps)
-        self.unscaled = self.registers.take()
+    unscaled: int = 0
 
     def space(self, mem: Mem) -> MemorySpace:
         """Words of a vector memory."""
@@ -209,11 +202,6 @@ class TrainingMemory(Allocator):
         return self.operations.features[self.operations.source] if packed is None else packed.windows
 
 
-def sample_tiles(size: int, native: int) -> int:
-    """Tiles of lanes for the samples of a batch."""
-    return -(-size // native)
-
-
 def has_samples_as_lanes(step: TrainedOperation, size: int, config: NpuConfig) -> bool:
     """True if the gradient of the weights takes fewer cycles with samples as lanes than with points as lanes.
 
@@ -229,8 +217,8 @@ def has_samples_as_lanes(step: TrainedOperation, size: int, config: NpuConfig) -
     if step.depthwise or step.flat or step.packed:
         return step.depthwise
     native, k, positions, met = config.native, step.inputs.tiles, step.outputs.positions, step.inputs.positions
-    words, tiles = step.window.taps * step.inputs.channels * step.outputs.tiles, sample_tiles(size, native)
-    points = -(-size * positions // native)
+    words = step.window.taps * step.inputs.channels * step.outputs.tiles
+    tiles, points = -(-size // native), -(-size * positions // native)
     most = tiles * positions * DIGITS_MAX
     if most > config.max_terms or most * config.steps > isa.FORMS[isa.Op.I_RUN].fields["interval"].high:
         return False
@@ -261,6 +249,8 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     """
     averages = _average_registers(operations)
     memory = TrainingMemory(config=config, operations=operations, sizes=tuple(sizes), averages=averages)
+    memory.spaces[RegionId.MATRIX] = MemorySpace(config.steps)
+    memory.unscaled = memory.registers.take()
     words = sum(layout.vectors for step in operations.products for layout in step.layouts.values())
     memory.wide("accumulators", words)
     if momentum:
