@@ -153,12 +153,12 @@ class TrainingBatch:
 
     def transpose_waiting(self) -> None:
         """Transpose inputs of products, those side by side in one chain, and give their tiles back."""
-        space, chains = self.memory, list[Transposition]()
+        memory, chains = self.memory, list[Transposition]()
         following: tuple[int, ...] = ()
         for part in self.waiting:
-            tiles = part.rows * self.memory.tiles(part.points)
+            tiles = part.rows * memory.tiles(part.points)
             words = part.lanes * tiles
-            part.vectors = space.space(Mem.NARROW).take(words)
+            part.vectors = memory.space(Mem.NARROW).take(words)
             if following == (part.points, part.lanes, part.tiles, part.vectors):
                 chains[-1].rows += part.rows
             else:
@@ -167,7 +167,7 @@ class TrainingBatch:
         for chain in chains:
             self.transpose(chain)
         for part in self.waiting:
-            space.tile_space.give_back(part.tiles)
+            memory.tile_space.give_back(part.tiles)
 
     def transpose(self, part: Transposition) -> None:
         """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""

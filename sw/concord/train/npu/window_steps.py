@@ -27,9 +27,9 @@ class PointWindowSteps(DenseSteps):
     """A convolution whose gradient has points as lanes: tap by tap what it has met is transposed for the weights."""
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
-        weight, space, count, inputs = self.own.weight.value, self.memory, self.point_tiles, self.step.inputs
+        weight, memory, count, inputs = self.own.weight.value, self.memory, self.point_tiles, self.step.inputs
         tiles_met, words = inputs.tiles * count, inputs.tiles * inputs.lanes * count
-        with space.tile_space.lent(tiles_met) as met, space.space(Mem.NARROW).lent(words) as vectors:
+        with memory.tile_space.lent(tiles_met) as met, memory.space(Mem.NARROW).lent(words) as vectors:
             transposition = Transposition(self.points, inputs.lanes, met, inputs.tiles, vectors)
             for tap in range(self.step.window.taps):
                 self._meet(tap, met)
@@ -163,15 +163,15 @@ class DepthwiseSteps(SampleSteps):
         each : int
             Digits of the gradient in a part.
         """
-        writer, space, native, loops = self.writer, self.memory, self.config.native, change.features.loops
+        writer, memory, native, loops = self.writer, self.memory, self.config.native, change.features.loops
         starts, words = range(0, tiles.digits, each), change.features.vectors
         zeros, last = starts[-1], len(starts) - 1
         part = DIGITS_MAX + zeros
         word = last * part + DIGITS_MAX
         parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
         high = self.batch.new(change.features, Mem.WIDE, samples=1)
-        with space.tile_space.lent(words * word) as first:
-            nothing = VectorPlace(Mem.NARROW, Address(space["zeros"]))
+        with memory.tile_space.lent(words * word) as first:
+            nothing = VectorPlace(Mem.NARROW, Address(memory["zeros"]))
             columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
             writer.chain(ChainLoops(zeros * native, last, words), nothing, columns=columns)
             self._diagonals(tiles, parts, first, word, DIGITS_MAX)
