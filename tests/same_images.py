@@ -11,6 +11,7 @@ networks     the networks of ``CONCORD_DATA``, for every preset, without samples
 calibrated   those networks for ``ecp5-85f``, with formats that a few samples choose
 derived      software derived from those networks for ``ecp5-85f``
 verilog      the NPU of every preset
+training     programs and memories of trainings on the NPU
 ============ ==========================================================================================
 
 A case that is refused has its message in the place of hashes.
@@ -43,9 +44,11 @@ from concord.host.rates import rates
 from concord.networks.calibrated import choose_formats
 from concord.networks.folder import save_package
 from concord.program.allocator import CapacityError
+from concord.program.integers import IntegerChain
+from concord.program.trace import trace
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord_bench import tasks
-from support import compiled_nets, product_nets, quantised_nets, row_tiled_nets
+from support import compiled_nets, npu_training, product_nets, quantised_nets, row_tiled_nets
 
 #: Samples that formats are chosen with.
 SAMPLES = 8
@@ -70,6 +73,12 @@ NETS: dict[str, Callable] = {
     "quantised": lambda: import_model(quantised_nets.network()),
     **product_nets.PRODUCTS,
     **{f"random {seed}": partial(row_tiled_nets.random_net, seed) for seed in range(RANDOM)},
+}
+TRAININGS = {
+    **{name: partial(npu_training.digits_case, name) for name in npu_training.NETWORKS},
+    **{f"dense {seed}": partial(npu_training.random_case, seed) for seed in range(RANDOM)},
+    **{f"images {seed}": partial(npu_training.random_images, seed) for seed in range(2 * RANDOM)},
+    **{f"depthwise {seed}": partial(npu_training.random_depthwise, seed) for seed in range(RANDOM)},
 }
 
 
@@ -137,6 +146,23 @@ def verilog(config):
     return {"verilog": digest(back.convert(NpuTop(CONFIGS[config]), name="npu", emit_src=False).encode())}
 
 
+def training(name):
+    """A training on the NPU: its program and the cycles of its chains, the words that it takes, and what is loaded."""
+    layers, shape, samples, settings = TRAININGS[name]()
+    _, npu = npu_training.pair(settings, layers, shape, samples, config=npu_training.LARGE)
+    words, starts, spaces = npu.program.words, npu.program.starts, npu.memory.spaces
+    chains = [one for pc in starts for one in trace(words, npu_training.LARGE, pc).integers]
+    loaded = {}
+    for part in npu.device.image.segments:
+        loaded |= {(part.region.name, addr): word for addr, word in enumerate(part.words(), part.start) if word}
+    return {
+        "program": digest(str((words, starts)).encode()),
+        "cycles": sum(one.vectors * one.steps.interval for one in chains if isinstance(one, IntegerChain)),
+        "words": {region.name: npu.memory.used(region) for region in sorted(spaces)},
+        "loaded": digest(str(sorted(loaded.items())).encode()),
+    }
+
+
 KINDS = {
     "nets": net,
     "examples": example,
@@ -144,6 +170,7 @@ KINDS = {
     "calibrated": calibrated,
     "derived": derived,
     "verilog": verilog,
+    "training": training,
 }
 
 
@@ -152,6 +179,7 @@ def cases():
     yield from (("nets", name, config) for name in NETS for config in CONFIGS)
     yield from (("examples", name, config) for name in EXAMPLES for config in PRESETS)
     yield from (("verilog", config) for config in PRESETS)
+    yield from (("training", name) for name in TRAININGS)
     if tasks.folder() is None:
         return
     models = tasks.folder() / "models"

@@ -14,6 +14,7 @@ from concord.cli.common import readable, wide_console
 from concord.demo.training import DENSE_LAYERS, LAYERS
 from concord.display.tables import text_table
 from concord.spec.config import NpuConfig
+from concord.spec.memmap import RegionId
 from concord.train import Samples, Settings, described
 from concord.train.npu import NpuTrainer, training_config
 from concord_bench.last_layer import CountingDevice
@@ -104,9 +105,9 @@ def step_figures(network: str, *, momentum: bool, loss: str = "cross_entropy") -
             backward,
             all_sent - sent,
             all_received - received,
-            space.narrow.used,
-            space.wide.used,
-            space.tiles.used * ROOMY.steps,
+            space.used(RegionId.NARROW),
+            space.used(RegionId.WIDE),
+            space.used(RegionId.MATRIX),
             len(trainer.program.words),
         )
 

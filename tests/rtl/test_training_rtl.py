@@ -79,7 +79,7 @@ def test_every_step_of_convolutions(device):
     settings = Settings(batch=8, epochs=2, rate=Fraction(1, 16), seed=7)
     host, rtl, emulator = trainers(device, settings, CONVOLUTION, (2, 6, 4), 16)
     first, second, _ = rtl.memory.products.values()
-    assert rtl.memory.packed_samples is first
+    assert rtl.memory.operations.packed_samples is first.step
     assert has_samples_as_lanes(second.step, 8, TRAIN_SMALL)
     assert_same_on_all(host, rtl, emulator)
 

@@ -9,7 +9,7 @@ from concord.graph.ir import Graph
 from concord.graph.ops import operator_of
 from concord.host.emulated import EmulatedDevice
 from concord.program import Span
-from concord.spec.isa import Mem
+from concord.program.access import REGIONS
 from concord.spec.memmap import RegionId
 from concord.spec.training import AccumulatorFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
@@ -93,6 +93,11 @@ def assert_same_steps(host, npu, steps=None):
         assert npu._counts == host._counts and npu._sums == host._sums
         steps = None if steps is None else steps - 1
     assert npu.history == host.history
+
+
+def digits_case(name):
+    """One of the networks for digits, its data and settings."""
+    return list(NETWORKS[name]), SHAPE, some_digits(72)[0], Settings(1, 32)
 
 
 def random_case(seed):
@@ -207,26 +212,22 @@ def settings_of(values):
     return Settings(**(values | exact))
 
 
-def tensor_spans(held, size):
-    """Words of a tensor of so many samples, and its register."""
-    region = RegionId.NARROW if held.mem is Mem.NARROW else RegionId.WIDE
-    words = held.word * size * held.features.vectors
-    return [Span(region, held.first, words), Span(RegionId.TENSORS, held.register)]
+def tensor_spans(held):
+    """Words of a tensor, and its register."""
+    words = held.word * held.samples * held.features.vectors
+    return [Span(REGIONS[held.mem], held.first, words), Span(RegionId.TENSORS, held.register)]
 
 
 def phases_of(npu):
     """Constants, and starts with what the host writes before each."""
-    memory, config = npu.memory, npu.device.config
-    momentum = bool(npu.optimiser.momentum.mant)
-    named = memory.allocator.allocations
-    constants = [held.span for name, held in named.items() if name in ("units", "zeros") or name.startswith("ones.")]
-    state = [Span(RegionId.MATRIX, 0, memory.tiles.used * config.steps), Span(RegionId.FACTORS, 0, 8)]
-    state += [Span(RegionId.NARROW, own.first, own.layout.vectors) for own in memory.parameters]
-    state += [named[name].span for name in ("accumulators", *(["velocities"] if momentum else []))]
-    owned = [own.registers for own in memory.parameters]
-    state += [Span(RegionId.TENSORS, number) for own in owned for number in (own.value, own.velocity)]
+    memory = npu.memory
+    constants = list(memory.constants.values())
+    state = [Span(RegionId.MATRIX, 0, memory.used(RegionId.MATRIX)), Span(RegionId.FACTORS, 0, 8)]
+    for own in memory.parameters:
+        held = (own.value, own.accumulators, own.velocity)
+        state += [span for each in held if each is not None for span in tensor_spans(each)]
     phases = [(npu.program.load, state, ())]
-    for size, batch in npu.program.batches.items():
-        x, y = tensor_spans(batch.source, size), tensor_spans(batch.output, size)
+    for batch in npu.program.batches.values():
+        x, y = tensor_spans(batch.source), tensor_spans(batch.output)
         phases += [(batch.forward, x, y), (batch.backward, y, state)]
     return constants, phases

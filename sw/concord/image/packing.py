@@ -12,7 +12,7 @@ from concord.golden import binary16
 from concord.golden.blocks import Quantized, dequantize, quantize, quantize_float
 from concord.image.words import pack_words, to_integers
 from concord.spec.config import NpuConfig
-from concord.spec.formats import BlockFormat, Rounding
+from concord.spec.formats import BlockFormat
 from concord.spec.windows import tap_lanes
 from concord.utils.arrays import FloatArray
 
@@ -35,17 +35,15 @@ def depthwise_words(config: NpuConfig, channels: int, taps: int) -> int:
     return _up(channels, config.native) * _up(taps, config.lanes)
 
 
-def _blocks(values: FloatArray, fmt: BlockFormat, rounding: Rounding, mant: int | None) -> Quantized:
+def _blocks(values: FloatArray, fmt: BlockFormat, mant: int | None) -> Quantized:
     """Blocks of a format whose values have mantissas of ``mant`` bits."""
     if mant is not None and mant != fmt.mant:
-        coarse = quantize_float(values, fmt.narrowed(mant), rounding)
+        coarse = quantize_float(values, fmt.narrowed(mant))
         values = dequantize(coarse.mant, coarse.exp)
-    return quantize_float(values, fmt, rounding)
+    return quantize_float(values, fmt)
 
 
-def quantize_matrix(
-    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
-) -> Quantized:
+def quantize_matrix(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Quantized:
     """Quantise dense weights as the tile engines hold them.
 
     Parameters
@@ -60,7 +58,7 @@ def quantize_matrix(
     Quantized
         ``mant[G * T * N, taps, cols, N]`` and ``exp[G * T * N, taps, cols]``: one block per row of a native tile.
     """
-    return _blocks(_tiles(weights, config), config.wgt, rounding, mant)
+    return _blocks(_tiles(weights, config), config.wgt, mant)
 
 
 def _tiles(weights: ArrayLike, config: NpuConfig) -> FloatArray:
@@ -113,15 +111,13 @@ def pack_blocks(mant: ArrayLike, exp: ArrayLike, config: NpuConfig) -> list[int]
     )
 
 
-def pack_matrix(
-    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
-) -> list[int]:
+def pack_matrix(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> list[int]:
     """Quantise dense weights and return the words of the matrix region, in host address order.
 
     Matrix word w and row b are at index ``w * T*N + b``; b counts the rows of engine 0 first. ``weights`` and ``mant``
     as for :func:`quantize_matrix`; with several column tiles per tap, ``cols`` is ``ceil(inputs / N)``.
     """
-    blocks = quantize_matrix(weights, config, rounding, mant)
+    blocks = quantize_matrix(weights, config, mant)
     return pack_blocks(blocks.mant, blocks.exp, config)
 
 
@@ -136,15 +132,13 @@ def pack_columns(blocks: Quantized, config: NpuConfig) -> NDArray[np.uint16]:
     return np.concatenate([stored, codes.sum(axis=2)], axis=1).astype(np.uint16).ravel()
 
 
-def quantize_depthwise(
-    weights: ArrayLike, config: NpuConfig, rounding: Rounding = Rounding.NEAREST_EVEN, mant: int | None = None
-) -> Quantized:
+def quantize_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Quantized:
     """Quantise depthwise weights ``[channels, kh, kw]``: ``mant[channels, kh * kw]``, one exponent per channel.
 
     ``mant`` as for :func:`quantize_matrix`.
     """
     kernels, fmt = _kernels(weights, config)
-    return _blocks(kernels, fmt, rounding, mant)
+    return _blocks(kernels, fmt, mant)
 
 
 def _kernels(weights: ArrayLike, config: NpuConfig) -> tuple[FloatArray, BlockFormat]:
@@ -169,19 +163,13 @@ def depthwise_units(weights: ArrayLike, config: NpuConfig, mant: int) -> FloatAr
     return np.broadcast_to(np.ldexp(1.0, exponents)[:, None], kernels.shape).reshape(np.shape(weights))
 
 
-def pack_depthwise(
-    weights: ArrayLike,
-    config: NpuConfig,
-    rounding: Rounding = Rounding.NEAREST_EVEN,
-    mant: int | None = None,
-    sliding: bool = False,
-) -> list[int]:
+def pack_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = None, sliding: bool = False) -> list[int]:
     """Quantise depthwise weights ``[channels, kh, kw]`` and return the words of the matrix region, by address.
 
     Tap t of a channel is in lane ``t % L`` of word ``t // L`` of its native tile; rows of the other engines are zero.
     For a ``sliding`` product a tile has one word, and :mod:`concord.spec.windows` says which lane has which tap.
     """
-    blocks = quantize_depthwise(weights, config, rounding, mant)
+    blocks = quantize_depthwise(weights, config, mant)
     channels, taps = blocks.mant.shape
     lane = np.arange(taps)
     if sliding:
@@ -221,9 +209,15 @@ def pack_vectors(values: ArrayLike, config: NpuConfig) -> list[int]:
 
 
 def pack_narrow(values: ArrayLike, config: NpuConfig) -> list[int]:
-    """Floats ``[vectors, native]`` as narrow words, rounded to binary16 and then with dynamic exponents."""
-    block = quantize(binary16.encode(np.asarray(values, dtype=np.float64)), config.act)
-    return to_integers(pack_words(config.narrow_word, mant=block.mant, exp=block.exp))
+    """Floats ``[vectors, native]`` as narrow words, rounded to binary16 and then with dynamic exponents.
+
+    Arrays of int64 are mantissas already, with exponents of zero.
+    """
+    array = np.asarray(values)
+    mant, exp = array, np.zeros(len(array), np.int64)
+    if array.dtype != np.int64:
+        mant, exp, *_ = quantize(binary16.encode(array.astype(np.float64)), config.act)
+    return to_integers(pack_words(config.narrow_word, mant=mant, exp=exp))
 
 
 def from_vectors(vectors: NDArray[Element], shape: tuple[int, ...], config: NpuConfig) -> NDArray[Element]:

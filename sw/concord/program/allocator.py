@@ -173,10 +173,10 @@ class Allocator:
         self._load(name, RegionId.WIDE, addr, lambda: words)
         return addr
 
-    def narrow_constant(self, name: str, values: npt.ArrayLike, doc: str = "") -> int:
-        """Allocate narrow vectors that hold ``values``, rounded with dynamic exponents and padded with zeros."""
+    def narrow_constant(self, name: str, values: npt.ArrayLike) -> int:
+        """Allocate narrow vectors that hold ``values``, as :func:`concord.image.packing.pack_narrow` writes them."""
         words = pack_narrow(values, self.config)
-        addr = self.narrow(name, len(words), doc)
+        addr = self.narrow(name, len(words))
         self._load(name, RegionId.NARROW, addr, lambda: words)
         return addr
 

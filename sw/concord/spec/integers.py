@@ -60,7 +60,6 @@ from __future__ import annotations
 
 from concord.spec.fields import Field, Layout
 from concord.spec.isa import DIGITS_MAX, FACTOR_BITS, TENSOR_BITS, TENSOR_EXP_BITS
-from concord.spec.widths import largest
 
 #: Bits of everything between source and destination of an integer chain, sign included, and of greatest magnitudes.
 SUM_BITS = 48
@@ -102,9 +101,9 @@ def digit_span(count: int) -> tuple[int, int]:
     return low, low + (1 << DIGIT_BITS * count) - 1
 
 
-def digits_of_bits(bits: int) -> int:
-    """The least count of words that hold every number of so many bits, sign included, of the symmetric range."""
-    return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= largest(bits))
+def digits_of(top: int) -> int:
+    """The least count of digits that hold every number up to a magnitude."""
+    return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= top)
 
 
 def interval(*, beats: int, narrow_reads: int, narrow_writes: int = 0, matrix_writes: int = 0) -> int:

@@ -35,6 +35,8 @@ from concord.utils.parallel import Engine
 
 #: Samples that are judged at once; they share exponents, so it is part of the rules.
 EVALUATION_BATCH = 256
+#: Samples of training that evidence counts.
+_EVIDENCE = 1024
 #: Places of random numbers: weights (1) are in :mod:`concord.train.network`.
 _ORDER, _NOISE = 2, 3
 
@@ -400,22 +402,22 @@ class Trainer:
             self.monitor.resume(progress["overflow"]["state"])
             self.monitor.counts = OverflowCounts(**progress["overflow"]["counts"])
 
-    def evidence(self, network: bytes, most: int = 1024) -> Trained | None:
+    def evidence(self, network: bytes) -> Trained | None:
         """Evidence for the accumulator that a network was trained for; ``None`` without one of few bits.
+
+        The first samples of training are counted, and as many of those to judge by.
 
         Parameters
         ----------
         network : bytes
             The file that :meth:`trained` was written to.
-        most : int
-            Samples of training that are counted, the first ones, and as many of those to judge by.
         """
         if self.monitor is None or self.settings.overflow is None:
             return None
         count = 0
         self.monitor.count_next(1)
         for samples in (self.samples, *([self.test] if self.test is not None else [])):
-            here = min(most, len(samples))
+            here = min(_EVIDENCE, len(samples))
             for start in range(0, here, EVALUATION_BATCH):
                 rows = slice(start, min(start + EVALUATION_BATCH, here))
                 with self.monitor.separate_counts(whole=rows.stop - rows.start):

@@ -6,7 +6,7 @@ import pytest
 from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize_float
 from concord.image import Port, pack_depthwise, pack_matrix, pack_vectors
-from concord.image.packing import depthwise_words, matrix_words
+from concord.image.packing import depthwise_words, matrix_words, pack_narrow
 from concord.image.words import pack_words, to_bytes, to_integers, unpack_words
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, PRESETS, TINY
@@ -56,6 +56,17 @@ def matrix_value(words, config, word, row):
     """The L weights of one row of a matrix memory word."""
     fields = config.matrix_row.unpack(words[word * config.rows + row])
     return dequantize([fields["mant"]], [fields["exp"] + config.wgt_exp_min])[0]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=NAMES)
+def test_integers_are_mantissas_and_floats_are_rounded(config):
+    values = np.arange(2 * config.native).reshape(2, -1) % 5
+    as_they_are, rounded = (
+        unpack_words(config.narrow_word, to_bytes(pack_narrow(array, config), config.narrow_word.nbytes))
+        for array in (values, values.astype(float))
+    )
+    assert np.array_equal(as_they_are["mant"], values) and not as_they_are["exp"].any()
+    assert rounded["exp"].all() and np.array_equal(dequantize(rounded["mant"], rounded["exp"]), values)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=NAMES)

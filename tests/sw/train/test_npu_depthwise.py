@@ -175,10 +175,10 @@ def test_tiles_of_the_weights_are_diagonal():
     _, npu = pair(Settings(1, 8), [{"op": "depthwise"}, {"op": "flatten"}, {"op": "dense", "outputs": 2}], (18, 4, 4),
                   Samples(np.ones((8, 18, 4, 4)), np.arange(8) % 2), config=LARGE)  # fmt: skip
     own = npu.memory.products["depthwise1"]
-    assert own.weight.layout.vectors == 9 * 2 and own.transposed_tiles is None
+    assert own.weight.value.features.vectors == 9 * 2 and own.transposed_tiles is None
     chains = trace(npu.program.words, LARGE, npu.program.load).integers
     masked = [chain for chain in chains if isinstance(chain, IntegerChain) and chain.steps.mask]
-    assert [chain.vectors for chain in masked] == [16 * own.weight.layout.vectors]
+    assert [chain.vectors for chain in masked] == [16 * own.weight.value.features.vectors]
 
 
 def test_gradients_that_no_chain_reaches_are_refused():

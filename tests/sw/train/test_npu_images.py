@@ -150,7 +150,8 @@ def test_windows_of_samples_are_gathered(where):
     samples = some_digits(20)[0]
     host, npu = pair(Settings(1, 16), [*first, RELU, FLATTEN, DENSE], samples=samples, config=LARGE)
     own, _ = npu.memory.products.values()
-    assert (npu.memory.packed_samples is own, own.selection is None) == (where == "host",) * 2 and own.step.packed
+    packed = npu.memory.operations.packed_samples
+    assert (packed is own.step, own.selection is None) == (where == "host",) * 2 and own.step.packed
     assert npu.memory.source == Features(LARGE.native, *((9, 4, 4) if where == "host" else (1, 8, 8)))
     assert_same_steps(host, npu)
 
@@ -173,7 +174,7 @@ def test_samples_with_two_readers_stay_as_they_are():
         NpuTrainer(EmulatedDevice(LARGE), graph, samples, settings, random=True),
     )
     own, _ = npu.memory.products.values()
-    assert npu.memory.packed_samples is None and own.step.packed and own.selection is not None
+    assert npu.memory.operations.packed_samples is None and own.step.packed and own.selection is not None
     assert_same_steps(host, npu)
 
 

@@ -13,14 +13,15 @@ from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import IntegerChain
 from concord.program.trace import trace
 from concord.program.verify import verify_phases
-from concord.spec.integers import digit_span
+from concord.spec.integers import digit_span, digits_of
 from concord.spec.isa import Mem
+from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F_256
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import CannotTrain, Samples, Settings, Trainer, described
 from concord.train.npu import NpuTrainer, training_config
 from concord.train.npu.chains import ChainWriter
-from concord.train.npu.plan import digits_of, planned
+from concord.train.npu.plan import planned
 from support.npu_training import LARGE, MLP, SHAPE, pair, phases_of, pointed, random_case, random_images, some_digits
 from support.train_digits import FORMATS
 
@@ -54,8 +55,9 @@ def test_everything_is_given_back(seed):
     _, npu = pair(settings, layers, shape, samples, config=LARGE)
     momentum = bool(npu.optimiser.momentum.mant)
     fresh = planned(npu.memory.operations, npu.memory.sizes, LARGE, momentum)
-    for name in ("narrow", "wide", "tiles", "registers"):
-        assert getattr(npu.memory, name).taken == getattr(fresh, name).taken, name
+    assert npu.memory.spaces.keys() == fresh.spaces.keys()
+    for region, space in npu.memory.spaces.items():
+        assert space.taken == fresh.spaces[region].taken, region
 
 
 def test_chains_have_the_least_interval():
@@ -211,8 +213,8 @@ def test_what_fits_to_the_word_is_trained():
     _, npu = pair(Settings(1, 32))
     space = npu.memory
     needed = {
-        "narrow_depth": space.narrow.used, "wide_depth": space.wide.used,
-        "matrix_depth": space.tiles.used * npu.device.config.steps, "program_depth": len(npu.program.words),
+        "narrow_depth": space.used(RegionId.NARROW), "wide_depth": space.used(RegionId.WIDE),
+        "matrix_depth": space.used(RegionId.MATRIX), "program_depth": len(npu.program.words),
     }  # fmt: skip
     config = training_config()
     for name, words in needed.items():
@@ -225,7 +227,7 @@ def test_tensor_registers_run_out():
     samples = Samples(np.zeros((4, 3)), np.zeros(4, np.int64))
     with pytest.raises(ValueError, match=r"register file has 64 tensor registers, but \d+ are needed"):
         pair(Settings(1, 4), layers, (3,), samples, config=CONFIG)
-    assert pair(Settings(1, 4), layers[:8], (3,), samples, config=CONFIG)[1].memory.registers.used <= 64
+    assert pair(Settings(1, 4), layers[:8], (3,), samples, config=CONFIG)[1].memory.used(RegionId.TENSORS) <= 64
 
 
 def test_dense_programs_are_as_short_as_they_can_be():

@@ -5,27 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from concord.program.allocator import MemorySpace
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.isa import Mem, Op
-from concord.spec.training import TrainingFormats
 from concord.train.npu.chains import ChainWriter, ProductSource
 from concord.train.npu.operations import TrainedOperation
-from concord.train.npu.plan import WIDE_TOP, TrainingMemory
+from concord.train.npu.plan import ACTIVATION_BITS, GRADIENT_BITS, WIDE_TOP, TrainingMemory
 from concord.train.npu.tensors import Features, Gradient, Held, Met
 from concord.train.npu.update import UpdateSteps
-
-_FORMATS = TrainingFormats()
-ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
-
-
-@dataclass
-class _Value:
-    """A tensor as it was made, the same as an activation, and how many operations have not read it yet."""
-
-    made: Held
-    left: int
-    activation: Held | None = None
 
 
 @dataclass
@@ -70,6 +56,8 @@ class TrainingBatch:
         Samples of the batch.
     waiting : list of Transposition
         Inputs of products that are to be transposed at the end of the forward pass.
+    tensors : dict
+        Those of the network, as they were made.
     """
 
     writer: ChainWriter
@@ -77,16 +65,16 @@ class TrainingBatch:
     updates: UpdateSteps
     size: int
     waiting: list[Transposition] = field(default_factory=list)
-    _values: dict[str, _Value] = field(default_factory=dict)
+    tensors: dict[str, Held] = field(default_factory=dict)
     _arriving: dict[str, list[Gradient]] = field(default_factory=dict)
 
     # Places -------------------------------------------------------------------------------------------
 
-    def new(self, features: Features, mem: Mem, word: int = 0) -> Held:
-        """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers."""
-        each = word or (1 if mem is Mem.NARROW else 2)
-        first = self._space(mem).take(each * self.size * features.vectors)
-        return Held(features, mem, each, first, self.memory.registers.take())
+    def new(self, features: Features, mem: Mem, word: int = 0, samples: int = 0) -> Held:
+        """A place for a tensor, of so many words a vector; 0: those of narrow or wide integers, all samples."""
+        each, count = word or (1 if mem is Mem.NARROW else 2), samples or self.size
+        first = self.memory.space(mem).take(each * count * features.vectors)
+        return Held(features, mem, each, first, self.memory.registers.take(), count)
 
     def share(self, *held: Held) -> Held:
         """Count one user more of tensors; the first of them."""
@@ -99,8 +87,10 @@ class TrainingBatch:
         for each in held:
             each.users -= 1
             if not each.users:
-                self._space(each.mem).give_back(each.first)
+                self.memory.space(each.mem).give_back(each.first)
                 self.memory.registers.give_back(each.register)
+                if each.activation is not None:
+                    self.release(each.activation)
 
     def detach(self, held: Held) -> int:
         """Release a tensor but not its register, which is to be given back."""
@@ -108,23 +98,7 @@ class TrainingBatch:
         self.release(held)
         return register
 
-    def _space(self, mem: Mem) -> MemorySpace:
-        return self.memory.narrow if mem is Mem.NARROW else self.memory.wide
-
-    def points(self, product: TrainedOperation) -> int:
-        """Vectors of a gradient that reaches a product."""
-        return self.size * product.outputs.positions
-
-    def point_tiles(self, points: int) -> int:
-        """Tiles whose lanes are so many points."""
-        return self.memory.allocator.tiles(points)
-
     # Chains -------------------------------------------------------------------------------------------
-
-    def loops(self, held: Held, rows: int = 0) -> ChainLoops:
-        """Turns over all vectors of a tensor: tiles, or so many rows, and positions of all samples."""
-        rows = rows or held.tiles
-        return ChainLoops(rows, self.size * held.features.vectors // rows)
 
     def image_loops(self, features: Features) -> ChainLoops:
         """Turns over samples, columns and rows of images."""
@@ -134,9 +108,8 @@ class TrainingBatch:
         self, source: Held, vectors: Held | None = None, operand: Held | None = None, rows: int = 0, **chain: Any
     ) -> None:
         """A chain over all vectors of a tensor, and over those of others in the same order."""
-        loops = self.loops(source, rows)
-        written, added = (None if held is None else held.every(loops.rows) for held in (vectors, operand))
-        self.writer.chain(loops, source.every(loops.rows), vectors=written, operand=added, **chain)
+        written, added = (None if held is None else held.every(rows) for held in (vectors, operand))
+        self.writer.chain(source.loops(rows), source.every(rows), vectors=written, operand=added, **chain)
 
     def images(self, features: Features, source: Met, vectors: Met, operand: Met | None = None, **steps: Any) -> None:
         """Chains over images, one for each tile of channels, of what a tap of windows meets in tensors."""
@@ -148,22 +121,19 @@ class TrainingBatch:
     # Forward ------------------------------------------------------------------------------------------
 
     def made(self, name: str, held: Held) -> None:
-        """A tensor has been made."""
-        self._values[name] = _Value(held, len(self.memory.operations.readers(name)))
-
-    def as_made(self, name: str) -> Held:
-        """A tensor as it was made."""
-        return self._values[name].made
+        """A tensor has been made; all operations that read it use it."""
+        self.tensors[name] = held
+        held.users += max(len(self.memory.operations.readers(name)) - 1, 0)
 
     def activation(self, name: str) -> Held:
         """A tensor as products and poolings read it."""
-        value = self._values[name]
-        if value.made.mem is Mem.NARROW:
-            return value.made
-        if value.activation is None:
-            value.activation = self.new(value.made.features, Mem.NARROW)
-            self.narrowed(name, value.made, value.activation, relu=False)
-        return value.activation
+        made = self.tensors[name]
+        if made.mem is Mem.NARROW:
+            return made
+        if made.activation is None:
+            made.activation = self.new(made.features, Mem.NARROW)
+            self.narrowed(name, made, made.activation, relu=False)
+        return made.activation
 
     def narrowed(self, name: str, source: Held, result: Held, relu: bool) -> None:
         """Round a tensor to an activation, and write it as rows of tiles if a product reads all of it ``name``."""
@@ -171,24 +141,24 @@ class TrainingBatch:
         rows, tile_rows = 0, None
         product = next((step for step in self.memory.operations.readers(name) if step.flat), None)
         if product is not None:
-            rows, points = self.memory.products[product.name].point_rows, self.points(product)
-            result.rows = self.memory.tiles.take(rows * self.point_tiles(points)), rows
+            rows, points = self.memory.products[product.name].point_rows, self.size * product.outputs.positions
+            result.rows = self.memory.tile_space.take(rows * self.memory.tiles(points)), rows
             tile_rows = self.point_numbers(points, result.rows[0])
         self.every(source, result, rows=rows, tile_rows=tile_rows, round1=1, relu=int(relu))
 
     def point_numbers(self, points: int, tiles: int) -> Address:
         """Rows of tiles ``[vector of a point][tile of points]``, for loops over vectors of a point and points."""
         native = self.memory.config.native
-        return Address(tiles * native, self.point_tiles(points) * native, 1)
+        return Address(tiles * native, self.memory.tiles(points) * native, 1)
 
     def transpose_waiting(self) -> None:
         """Transpose inputs of products, those side by side in one chain, and give their tiles back."""
-        space, chains = self.memory, list[Transposition]()
+        memory, chains = self.memory, list[Transposition]()
         following: tuple[int, ...] = ()
         for part in self.waiting:
-            tiles = part.rows * self.point_tiles(part.points)
+            tiles = part.rows * memory.tiles(part.points)
             words = part.lanes * tiles
-            part.vectors = space.narrow.take(words)
+            part.vectors = memory.space(Mem.NARROW).take(words)
             if following == (part.points, part.lanes, part.tiles, part.vectors):
                 chains[-1].rows += part.rows
             else:
@@ -197,11 +167,11 @@ class TrainingBatch:
         for chain in chains:
             self.transpose(chain)
         for part in self.waiting:
-            space.tiles.give_back(part.tiles)
+            memory.tile_space.give_back(part.tiles)
 
     def transpose(self, part: Transposition) -> None:
         """Unit vectors pick the columns of tiles of points; what is after the last point becomes zero."""
-        steps, count = self.memory.config.steps, self.point_tiles(part.points)
+        steps, count = self.memory.config.steps, self.memory.tiles(part.points)
         words = Address(part.tiles * steps, steps, 0, count * steps)
         place = VectorPlace(Mem.NARROW, Address(part.vectors, 1, count, part.lanes * count))
         self.pick(ChainLoops(count, part.lanes, part.rows), words, place, part.points)
@@ -210,14 +180,6 @@ class TrainingBatch:
         """Write columns of tiles as vectors, with loops over tiles, columns and more; so many lanes are used in all."""
         units = Address(self.memory["units"], 0, 1)
         self.writer.chain(loops, ProductSource(units, tiles), vectors=vectors, valid=count % self.memory.config.native)
-
-    def done(self, name: str) -> None:
-        """An operation has read a tensor."""
-        value = self._values[name]
-        value.left -= 1
-        if value.left <= 0:
-            self.release(value.made, *([] if value.activation is None else [value.activation]))
-            del self._values[name]
 
     # Backward -----------------------------------------------------------------------------------------
 
@@ -247,10 +209,9 @@ class TrainingBatch:
     def total(self, first: Held, second: Held) -> Held:
         """The sum of two tensors, which are released: once for the greatest magnitude, and once more to be rounded."""
         registers = [self._exact(held) for held in (first, second)]
-        result, loops = self.new(first.features, Mem.WIDE), self.loops(first)
-        source, operand = first.every(loops.rows), second.every(loops.rows)
+        result, operand = self.new(first.features, Mem.WIDE), second.every()
         self.writer.step(Op.T_ADD, result.register, *registers)
-        self.writer.rounded(loops, source, result.register, result.every(loops.rows), operand=operand, add=1)
+        self.writer.rounded(first.loops(), first.every(), result.register, result.every(), operand=operand, add=1)
         for held, register in zip((first, second), registers, strict=True):
             if register != held.register:
                 self.memory.registers.give_back(register)
@@ -274,7 +235,7 @@ class TrainingBatch:
         """Make all words of a tensor zero."""
         each, step = (held.word, 1) if held.mem is Mem.NARROW else (1, held.word)
         self.writer.chain(
-            ChainLoops(rows=each, inner=self.size * held.features.vectors),
+            ChainLoops(rows=each, inner=held.samples * held.features.vectors),
             VectorPlace(Mem.NARROW, Address(self.memory["zeros"])),
             vectors=VectorPlace(held.mem, Address(held.first, step, step * each)),
         )

@@ -102,6 +102,18 @@ class TrainedOperation:
         """True if all elements of a window of a product fit a vector, and are worth to be put there."""
         return self.windowed and 1 < self.window.taps <= self.inputs.native // self.inputs.channels
 
+    @property
+    def windows(self) -> Features:
+        """Layout of the elements that windows meet, where a vector holds one window."""
+        return replace(self.outputs, channels=self.window.taps * self.inputs.channels)
+
+    @property
+    def layouts(self) -> dict[str, Features]:
+        """Layouts of its parameters: outputs as channels, taps as rows, inputs of a tap as columns."""
+        inputs = 1 if self.depthwise else self.inputs.channels
+        bias = Features(self.inputs.native, self.outputs.channels)
+        return {"weight": replace(bias, height=self.window.taps, width=inputs), "bias": bias}
+
 
 @dataclass(frozen=True)
 class TrainingOperations:
@@ -258,17 +270,17 @@ class _Builder:
         if layer.parameters or any(back):
             self.asked.add(made)
         source = self.network.graph.shapes[layer.inputs[0]]
-        inputs, outputs = self.features[reads[0]], self._layout(made)
-        window, factor = LayerWindow(inputs.size, size=inputs.size), None
+        inputs = outputs = self.features[reads[0]]
+        window, whole, factor = WHOLE, LayerWindow(inputs.size, size=inputs.size), None
         match layer:
             case Conv():
-                window = self._image_window(layer, inputs)
+                window, outputs = self._image_window(layer, inputs), self._layout(made)
             case Dense():
                 if prod(source[:-1]) != 1:
                     self.problems.append(f"products of vectors, not of {list(source[1:])} as {layer.name}")
-                outputs = Features(self.native, layer.weight.blocks.shape[0])
+                window, outputs = whole, Features(self.native, layer.weight.blocks.shape[0])
             case MaxPool() | AveragePool():
-                window = self._image_window(layer, inputs)
+                window, outputs = self._image_window(layer, inputs), self._layout(made)
                 if not layer.geometry.apart:
                     self.problems.append(f"windows of poolings that do not overlap, not as {layer.name}")
                 if window.padded(outputs.size):
@@ -279,13 +291,11 @@ class _Builder:
             case Mean():
                 if self._layout(layer.inputs[0]) != inputs or [n - 1 for n in layer.axes] != [*range(2, len(source))]:
                     self.problems.append(f"means over all positions of images, not as {layer.name}")
-                outputs, factor = Features(self.native, inputs.channels), Dyadic.nearest(Fraction(1, inputs.positions))
+                window, outputs = whole, Features(self.native, inputs.channels)
+                factor = Dyadic.nearest(Fraction(1, inputs.positions))
             case Add():
                 if len({self.features[name] for name in reads}) > 1 or len(set(reads)) < len(reads):
                     self.problems.append(f"sums of two tensors with the same layout, not as {layer.name}")
-                window, outputs = WHOLE, inputs
-            case _:
-                window, outputs = WHOLE, inputs
         self.names[made], self.features[made] = made, outputs
         self.steps.append(TrainedOperation(layer, reads, made, inputs, outputs, back, window, factor))
 

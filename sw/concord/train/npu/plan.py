@@ -7,25 +7,28 @@ N is the native dimension. A tile are N elements of a vector, or N x N of a matr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from concord.image.packing import to_vectors
+from concord.program.access import REGIONS
 from concord.program.allocator import Allocator, MemorySpace
-from concord.program.chains import Address, ChainLoops, VectorPlace
+from concord.program.chains import Address
 from concord.spec import isa
 from concord.spec.config import NpuConfig
-from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digit_span, digits_of_bits, interval
+from concord.spec.integers import FACTORS, WIDE_BITS, WIDE_READS, digits_of, interval
 from concord.spec.isa import DIGITS_MAX, Mem
 from concord.spec.memmap import RegionId
 from concord.spec.training import TrainingFormats
 from concord.train.npu.operations import TrainedOperation, TrainingOperations
-from concord.train.npu.tensors import Features
-from concord.train.npu.words import Ints
+from concord.train.npu.tensors import Features, Held
 from concord.train.parameters import Parameter
 from concord.train.tensor import Dyadic
+from concord.utils.arrays import Ints
 
 
 class TrainingFactor(IntEnum):
@@ -39,25 +42,14 @@ class TrainingFactor(IntEnum):
     AVERAGE = 5
 
 
-class ParameterRegisters(NamedTuple):
-    """Tensor registers of a parameter, and with momentum of that and of the mean gradient."""
-
-    value: int
-    velocity: int
-    mean: int
-
-
-#: Greatest magnitudes of wide integers, of gradients as products read them, and of activations and weights.
+#: Bits of activations and of gradients as products read them, and greatest magnitudes of wide integers, of these
+#: gradients, and of activations and weights.
 _FORMATS = TrainingFormats()
+ACTIVATION_BITS, GRADIENT_BITS = _FORMATS.activation.bits, _FORMATS.gradient.bits
 WIDE_TOP = (1 << WIDE_BITS - 1) - 1
 GRADIENT_TOP, MANTISSA_TOP = _FORMATS.gradient.q_max, _FORMATS.weight.q_max
 #: Words of a gradient as products read it.
-GRADIENT_DIGITS = digits_of_bits(_FORMATS.gradient.bits)
-
-
-def digits_of(top: int) -> int:
-    """The least count of digits that hold every number up to a magnitude."""
-    return next(count for count in range(1, DIGITS_MAX + 1) if min(map(abs, digit_span(count))) >= top)
+GRADIENT_DIGITS = digits_of(GRADIENT_TOP)
 
 
 @dataclass(frozen=True)
@@ -68,43 +60,30 @@ class ParameterMemory:
     ----------
     parameter : Parameter
         On the host.
-    layout : Features
-        Outputs as channels, taps as rows, inputs of a tap as columns.
-    first : int
-        The first narrow word.
-    registers : ParameterRegisters
-        Tensor registers.
+    value, accumulators : Held
+        Its numbers, and their accumulators, at the same distance for all parameters.
+    velocity : Held or None
+        Its momentum, if there is some.
+    mean : int
+        With momentum the tensor register of the mean gradient.
     """
 
     parameter: Parameter
-    layout: Features
-    first: int
-    registers: ParameterRegisters
+    value: Held
+    accumulators: Held
+    velocity: Held | None
+    mean: int
 
-    @property
-    def loops(self) -> ChainLoops:
-        """Turns over its words."""
-        return self.layout.loops
+    def images(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Numbers ``[O, inputs, taps]`` or ``[O]`` of the parameter as images of its layout."""
+        layout = self.value.features
+        return values.reshape(layout.channels, layout.width, layout.height).swapaxes(1, 2)
 
-    @property
-    def vectors(self) -> VectorPlace:
-        """Words of the tensor."""
-        return VectorPlace(Mem.NARROW, self.layout.every(self.first, 1))
-
-    def wide(self, first: int) -> VectorPlace:
-        """Wide integers in the order of its words, from a word on."""
-        return VectorPlace(Mem.WIDE, self.layout.every(first, 2))
-
-    def pack(self, values: npt.NDArray[Any], config: NpuConfig) -> Ints:
-        """Vectors of the parameter, of its numbers ``[O, inputs, taps]`` or ``[O]``."""
-        layout = self.layout
-        return layout.pack(values.reshape(layout.channels, layout.width, layout.height).swapaxes(1, 2), config)
-
-    def unpack(self, vectors: Ints, config: NpuConfig) -> Ints:
-        """Inverse of :meth:`pack`."""
-        layout, shape = self.layout, self.parameter.blocks.shape
-        values = layout.unpack(vectors, config).reshape(layout.channels, layout.height, layout.width)
-        return values.swapaxes(1, 2).reshape(shape)
+    def numbers(self, images: Ints) -> Ints:
+        """Inverse of :meth:`images`."""
+        layout = self.value.features
+        values = images.reshape(layout.channels, layout.height, layout.width)
+        return values.swapaxes(1, 2).reshape(self.parameter.blocks.shape)
 
 
 @dataclass(frozen=True)
@@ -137,20 +116,9 @@ class ProductMemory:
     selection: int | None
 
     @property
-    def windows(self) -> Features:
-        """Layout of the elements that windows meet, where a vector holds one window."""
-        outputs = self.step.outputs
-        return Features(outputs.native, self.taps * self.step.inputs.channels, *outputs.size)
-
-    @property
-    def taps(self) -> int:
-        """Taps of the window."""
-        return self.step.window.taps
-
-    @property
     def point_rows(self) -> int:
         """Vectors that are side by side in a window."""
-        return 1 if self.step.packed else self.taps * self.step.inputs.tiles
+        return 1 if self.step.packed else self.step.window.taps * self.step.inputs.tiles
 
     @property
     def tap_lanes(self) -> int:
@@ -163,7 +131,7 @@ class ProductMemory:
         """Columns of tiles with outputs as rows, for loops over the weights; ``None`` if tiles are diagonal."""
         if self.step.depthwise:
             return None
-        tap, native = self.tap_lanes if self.taps > 1 else 0, self.step.inputs.native
+        tap, native = self.tap_lanes if self.step.window.taps > 1 else 0, self.step.inputs.native
         return Address(self.tiles * native, self.point_rows * native, 1, tap)
 
     @property
@@ -174,14 +142,19 @@ class ProductMemory:
         inputs = self.step.inputs
         first, tile = self.transposed_tiles * inputs.native, inputs.tiles * inputs.native
         if self.step.flat:
-            return Address(first, self.taps * tile, 1, tile if self.taps > 1 else 0)
+            return Address(first, self.step.window.taps * tile, 1, tile if self.step.window.taps > 1 else 0)
         tap = self.step.outputs.tiles * tile
-        return Address(first + (self.taps - 1) * tap, tile, 1, -tap)
+        return Address(first + (self.step.window.taps - 1) * tap, tile, 1, -tap)
 
 
-@dataclass(frozen=True)
-class TrainingMemory:
-    """The memories.
+@dataclass(kw_only=True)
+class TrainingMemory(Allocator):
+    """The allocator of a training.
+
+    Its names are those of constants and of what belongs to parameters: narrow words of the N unit vectors (``units``),
+    of so many ones (``ones.`` and the number) and of a vector of zeros (``zeros``); a tile that is the identity
+    (``identity``); wide words in the order of the parameters (``accumulators``, and two for each with momentum,
+    ``velocities``).
 
     Parameters
     ----------
@@ -189,62 +162,33 @@ class TrainingMemory:
         The network.
     sizes : tuple of int
         Samples of the batches that there are, the greatest first.
-    allocator : Allocator
-        Of the memories. Its names are those of constants and of what belongs to parameters: narrow words of the N unit
-        vectors (``units``), of so many ones (``ones.`` and the number) and of a vector of zeros (``zeros``); a tile
-        that is the identity (``identity``); wide words in the order of the parameters (``accumulators``, and two for
-        each with momentum, ``velocities``).
-    unscaled : int
-        Register with exponent 0 and no magnitude, once the entry for loaded weights has set it.
-    products : dict
-        By the name of the operation.
     averages : dict
         Factor registers of averages.
+    products : dict
+        By the name of the operation.
+    unscaled : int
+        Register with exponent 0 and no magnitude, once the entry for loaded weights has set it.
     """
 
     operations: TrainingOperations
     sizes: tuple[int, ...]
-    allocator: Allocator
-    unscaled: int
-    products: dict[str, ProductMemory]
     averages: dict[Dyadic, int]
+    products: dict[str, ProductMemory] = field(default_factory=dict)
+    unscaled: int = 0
+
+    def space(self, mem: Mem) -> MemorySpace:
+        """Words of a vector memory."""
+        return self.spaces[REGIONS[mem]]
 
     @property
-    def config(self) -> NpuConfig:
-        """The NPU."""
-        return self.allocator.config
-
-    def __getitem__(self, name: str) -> int:
-        """Address of what stays."""
-        return self.allocator[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.allocator.allocations
-
-    @property
-    def narrow(self) -> MemorySpace:
-        """Narrow words."""
-        return self.allocator.spaces[RegionId.NARROW]
-
-    @property
-    def wide(self) -> MemorySpace:
-        """Wide words."""
-        return self.allocator.spaces[RegionId.WIDE]
-
-    @property
-    def tiles(self) -> MemorySpace:
+    def tile_space(self) -> MemorySpace:
         """Tiles of the matrix memory."""
-        return self.allocator.spaces[RegionId.MATRIX]
+        return self.spaces[RegionId.MATRIX]
 
     @property
     def registers(self) -> MemorySpace:
         """Tensor registers."""
-        return self.allocator.spaces[RegionId.TENSORS]
-
-    @property
-    def momentum(self) -> bool:
-        """True if parameters have a momentum."""
-        return "velocities" in self
+        return self.spaces[RegionId.TENSORS]
 
     @property
     def parameters(self) -> list[ParameterMemory]:
@@ -252,29 +196,10 @@ class TrainingMemory:
         return [parameter for own in self.products.values() for parameter in (own.weight, own.bias)]
 
     @property
-    def packed_samples(self) -> ProductMemory | None:
-        """The product whose windows are what the host writes in the place of samples; ``None``: samples as they are."""
-        step = self.operations.packed_samples
-        return None if step is None else self.products[step.name]
-
-    @property
     def source(self) -> Features:
         """Layout of what the host writes of a sample."""
-        packed = self.packed_samples
+        packed = self.operations.packed_samples
         return self.operations.features[self.operations.source] if packed is None else packed.windows
-
-    def accumulators(self, parameter: ParameterMemory) -> int:
-        """Wide word of the accumulators of a parameter."""
-        return self["accumulators"] + parameter.first
-
-    def velocity(self, parameter: ParameterMemory) -> int:
-        """Wide word of the momentum of a parameter."""
-        return self["velocities"] + 2 * parameter.first
-
-
-def sample_tiles(size: int, native: int) -> int:
-    """Tiles of lanes for the samples of a batch."""
-    return -(-size // native)
 
 
 def has_samples_as_lanes(step: TrainedOperation, size: int, config: NpuConfig) -> bool:
@@ -292,8 +217,8 @@ def has_samples_as_lanes(step: TrainedOperation, size: int, config: NpuConfig) -
     if step.depthwise or step.flat or step.packed:
         return step.depthwise
     native, k, positions, met = config.native, step.inputs.tiles, step.outputs.positions, step.inputs.positions
-    words, tiles = step.window.taps * step.inputs.channels * step.outputs.tiles, sample_tiles(size, native)
-    points = -(-size * positions // native)
+    words = step.window.taps * step.inputs.channels * step.outputs.tiles
+    tiles, points = -(-size // native), -(-size * positions // native)
     most = tiles * positions * DIGITS_MAX
     if most > config.max_terms or most * config.steps > isa.FORMS[isa.Op.I_RUN].fields["interval"].high:
         return False
@@ -322,50 +247,55 @@ def planned(operations: TrainingOperations, sizes: Sequence[int], config: NpuCon
     ValueError
         If it has more averages than there are factor registers.
     """
-    allocator = Allocator(config)
-    allocator.spaces[RegionId.MATRIX] = MemorySpace(config.steps)
-    unscaled, averages = allocator.spaces[RegionId.TENSORS].take(), _average_registers(operations)
-    memory = TrainingMemory(operations, tuple(sizes), allocator, unscaled, {}, averages)
+    averages = _average_registers(operations)
+    memory = TrainingMemory(config=config, operations=operations, sizes=tuple(sizes), averages=averages)
+    memory.spaces[RegionId.MATRIX] = MemorySpace(config.steps)
+    memory.unscaled = memory.registers.take()
+    words = sum(layout.vectors for step in operations.products for layout in step.layouts.values())
+    memory.wide("accumulators", words)
+    if momentum:
+        memory.wide("velocities", 2 * words)
     for step in operations.products:
-        memory.products[step.name] = _product_memory(step, memory, momentum)
-    words = memory.narrow.used
-    allocator.narrow("units", config.native)
+        memory.products[step.name] = _product_memory(step, memory)
+    memory.narrow_constant("units", np.eye(config.native, dtype=np.int64))
     pairs = [(step, size) for step in operations.products for size in sizes]
     for count in dict.fromkeys(count for step, size in pairs for count in _counts_of_ones(step, size, config)):
-        allocator.narrow(f"ones.{count}", allocator.tiles(count))
+        memory.narrow_constant(f"ones.{count}", to_vectors(np.ones(count, np.int64), config))
     if any(step.pooling or (step.product and not step.flat) for step in operations.steps):  # windows may leave out some
-        allocator.narrow("zeros", 1)
+        memory.narrow_constant("zeros", np.zeros((1, config.native), np.int64))
     if averages or any(step.windowed for step in operations.steps):  # sums of windows, and padding of what is copied
-        allocator.allocate("identity", RegionId.MATRIX, 1)
-    allocator.wide("accumulators", words)
-    if momentum:
-        allocator.wide("velocities", 2 * words)
+        memory.allocate("identity", RegionId.MATRIX, 1)
     return memory
 
 
-def _product_memory(step: TrainedOperation, memory: TrainingMemory, momentum: bool) -> ProductMemory:
+def _product_memory(step: TrainedOperation, memory: TrainingMemory) -> ProductMemory:
     """Places of a product."""
-    allocator, registers, taps, name = memory.allocator, memory.registers, step.window.taps, step.name
-    k, o = step.inputs.tiles, step.outputs.tiles
-
-    def parameter(role: str, height: int, width: int) -> ParameterMemory:
-        layout = Features(step.inputs.native, step.outputs.channels, height, width)
-        first, value = allocator.narrow(f"{name}.{role}", layout.vectors), registers.take()
-        own = ParameterRegisters(value, *((registers.take(), registers.take()) if momentum else (value, value)))
-        return ParameterMemory(step.layer.parameters[role], layout, first, own)
+    taps, k, o = step.window.taps, step.inputs.tiles, step.outputs.tiles
 
     def tiles(role: str, count: int) -> int:
-        return allocator.allocate(f"{name}.{role}", RegionId.MATRIX, count)
+        return memory.allocate(f"{step.name}.{role}", RegionId.MATRIX, count)
 
     count = taps * o * (1 if step.depthwise else k)
     return ProductMemory(
         step,
-        parameter("weight", taps, 1 if step.depthwise else step.inputs.channels),
-        parameter("bias", 1, 1),
+        _parameter_memory(step, "weight", memory),
+        _parameter_memory(step, "bias", memory),
         tiles("tiles", o if step.packed else count),
         tiles("transposed", count) if step.back[0] and not step.depthwise else None,
         tiles("selection", taps) if step.packed and step is not memory.operations.packed_samples else None,
     )
+
+
+def _parameter_memory(step: TrainedOperation, role: str, memory: TrainingMemory) -> ParameterMemory:
+    """Places of a parameter; those of its accumulators and momentum are in the order of the parameters."""
+    layout, register = step.layouts[role], memory.registers.take
+    first = memory.narrow(f"{step.name}.{role}", layout.vectors)
+    value, velocity, mean = Held(layout, Mem.NARROW, 1, first, register()), None, 0
+    if "velocities" in memory.allocations:
+        velocity = Held(layout, Mem.WIDE, 2, memory["velocities"] + 2 * first, register())
+        mean = register()
+    accumulators = replace(value, mem=Mem.WIDE, first=memory["accumulators"] + first)
+    return ParameterMemory(step.layer.parameters[role], value, accumulators, velocity, mean)
 
 
 def _average_registers(operations: TrainingOperations) -> dict[Dyadic, int]:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from concord.compiler.ir.layers import LayerWindow
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.program.integers import Planes, ProductTaps
-from concord.spec.integers import DIGIT_BITS, digit_span
+from concord.spec.integers import DIGIT_BITS, digit_span, digits_of
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import ACTIVATION_BITS, GRADIENT_BITS, OperationSteps, TrainingBatch, Transposition
+from concord.train.npu.batch import OperationSteps, TrainingBatch, Transposition
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.operations import TrainedOperation
-from concord.train.npu.plan import GRADIENT_DIGITS, GRADIENT_TOP, MANTISSA_TOP, WIDE_TOP, digits_of
+from concord.train.npu.plan import ACTIVATION_BITS, GRADIENT_BITS, GRADIENT_DIGITS, GRADIENT_TOP, MANTISSA_TOP, WIDE_TOP
 from concord.train.npu.tensors import Gradient, GradientTiles, Held
 
 
@@ -43,8 +43,8 @@ class ProductSteps(OperationSteps):
     def __init__(self, batch: TrainingBatch, step: TrainedOperation):
         super().__init__(batch, step)
         self.own = self.memory.products[step.name]
-        self.points = batch.points(step)
-        self.point_tiles = batch.point_tiles(self.points)
+        self.points = batch.size * step.outputs.positions
+        self.point_tiles = self.memory.tiles(self.points)
 
     # Forward ------------------------------------------------------------------------------------------
 
@@ -53,8 +53,8 @@ class ProductSteps(OperationSteps):
         self._x = self._read()
         result = batch.new(step.outputs, Mem.WIDE)
         written = list(self._products(result))
-        writer.step(Op.T_MUL, result.register, self._x.register, self.own.weight.registers.value)
-        writer.step(Op.T_BIAS, result.register, result.register, self.own.bias.registers.value)
+        writer.step(Op.T_MUL, result.register, self._x.register, self.own.weight.value.register)
+        writer.step(Op.T_BIAS, result.register, result.register, self.own.bias.value.register)
         self._write(written, add=1, peak=1, tensor=result.register)
         writer.fit(result.register, result.register)
         batch.made(step.makes, result)
@@ -69,9 +69,9 @@ class ProductSteps(OperationSteps):
         loops = self.batch.image_loops(step.outputs)
         taps = ProductTaps(matrix=result.tiles * steps) if step.depthwise else ProductTaps(vector=1, matrix=steps)
         for o in range(result.tiles):
-            bias = VectorPlace(Mem.NARROW, Address(own.bias.first + o))
-            c, first, cols = (o, own.tiles + o, 1) if step.depthwise else (0, own.tiles + o * own.taps * k, k)
-            source = self._x.windows(step.window, step.outputs, c, first * steps, cols, taps)
+            bias = VectorPlace(Mem.NARROW, Address(own.bias.value.first + o))
+            c, first, cols = (o, own.tiles + o, 1) if step.depthwise else (0, own.tiles + o * step.window.taps * k, k)
+            source = self._x.windows(step.window, step.outputs.size, c, first * steps, cols, taps)
             yield ProductChain(loops, source, result.image(o), bias)
 
     # Backward -----------------------------------------------------------------------------------------
@@ -81,14 +81,15 @@ class ProductSteps(OperationSteps):
         if vectors is not None:
             self.batch.send(self.step.reads[0], self._input_gradient(vectors))
             self.batch.release(vectors)
-        space, words = self.memory, 2 * self.own.weight.layout.vectors
-        with space.registers.lent() as change, space.wide.lent(words) as changes:
-            self._weight_gradient(tiles, changes, change)
-            self.batch.updates.weight(self.own, changes, change)
-            self._bias_gradient(tiles, changes, change)
-            self.batch.updates.bias(self.own, changes, change)
-        space.tiles.give_back(tiles.first)
-        space.registers.give_back(tiles.register)
+        change = self.batch.new(self.own.weight.value.features, Mem.WIDE, samples=1)
+        self._weight_gradient(tiles, change)
+        self.batch.updates.weight(self.own, change)
+        change.features = self.own.bias.value.features
+        self._bias_gradient(tiles, change)
+        self.batch.updates.bias(self.own, change)
+        self.batch.release(change)
+        self.memory.tile_space.give_back(tiles.first)
+        self.memory.registers.give_back(tiles.register)
         self.forget()
 
     def forget(self) -> None:
@@ -98,7 +99,7 @@ class ProductSteps(OperationSteps):
         """The gradient, which is released: tiles for the weights, vectors for the product with them."""
         batch, writer, registers = self.batch, self.writer, self.memory.registers
         count, whole = digits_of(gradient.top), gradient.whole
-        first = self.memory.tiles.take(whole.tiles * count * self.point_tiles)
+        first = self.memory.tile_space.take(whole.tiles * count * self.point_tiles)
         vectors = self._digit_vectors() if self.step.back[0] else None
         planes = Planes(count, 1, self.point_tiles * self.config.native)
         if gradient.mask is not None:
@@ -151,8 +152,8 @@ class ProductSteps(OperationSteps):
 
     def _input_gradient(self, digits: Held) -> Gradient:
         step, result = self.step, self.batch.new(self.step.inputs, Mem.WIDE)
-        self.writer.step(Op.T_MUL, result.register, digits.register, self.own.weight.registers.value)
-        terms = (1 if step.depthwise else step.outputs.channels) * (1 if step.flat else self.own.taps)
+        self.writer.step(Op.T_MUL, result.register, digits.register, self.own.weight.value.register)
+        terms = (1 if step.depthwise else step.outputs.channels) * (1 if step.flat else self.step.window.taps)
         bound = GRADIENT_TOP * MANTISSA_TOP * terms
         self._intermediate(lambda: self._input_products(digits, result), result.register, bound)
         return Gradient(result, min(bound, WIDE_TOP))
@@ -167,9 +168,9 @@ class ProductSteps(OperationSteps):
         taps, first, cols = self._digit_taps(result.tiles), own.transposed_tiles, tiles
         if first is None:
             taps = ProductTaps(vector_digit=1, matrix=-tiles * steps, digits=GRADIENT_DIGITS)
-            first, cols = own.tiles + (own.taps - 1) * tiles, 1
+            first, cols = own.tiles + (step.window.taps - 1) * tiles, 1
         for c in range(result.tiles):
-            source = digits.windows(window, step.inputs, c * step.depthwise, (first + c) * steps, cols, taps)
+            source = digits.windows(window, step.inputs.size, c * step.depthwise, (first + c) * steps, cols, taps)
             yield ProductChain(loops, source, result.image(c))
 
     def _digit_taps(self, tiles: int) -> ProductTaps:
@@ -177,11 +178,11 @@ class ProductSteps(OperationSteps):
         count = GRADIENT_DIGITS
         return ProductTaps(vector=count, vector_digit=1, matrix=tiles * self.config.steps, digits=count)
 
-    def _bias_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, self.memory.unscaled)
-        place = VectorPlace(Mem.WIDE, Address(changes, 2))
+    def _bias_gradient(self, tiles: GradientTiles, change: Held) -> None:
+        self.writer.step(Op.T_MUL, change.register, tiles.register, self.memory.unscaled)
+        place = VectorPlace(Mem.WIDE, Address(change.first, 2))
         sums = ProductChain(ChainLoops(rows=self.step.outputs.tiles), self._sums(tiles), place)
-        self._intermediate(lambda: [sums], change, tiles.top * self.points, own_exponent=False)
+        self._intermediate(lambda: [sums], change.register, tiles.top * self.points, own_exponent=False)
 
     def _intermediate(
         self, chains: Callable[[], Iterable[ProductChain]], register: int, bound: int, own_exponent: bool = True
@@ -204,20 +205,23 @@ class ProductSteps(OperationSteps):
         for loops, source, results, bias in chains:
             self.writer.chain(loops, source, operand=bias, vectors=results if written else None, **steps)
 
-    def _joined(self, low: VectorPlace, high: VectorPlace, bits: int, change: int) -> None:
-        """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first."""
-        writer, loops = self.writer, self.own.weight.loops
-        with self.memory.registers.lent() as register:
-            writer.step(Op.T_SET, register, exp=bits)
-            writer.step(Op.T_MUL, register, register, change)
-            writer.chain(loops, high, peak=1, tensor=register)
-            writer.step(Op.T_BIAS, change, change, register)
-            writer.rounded(loops, low, change, low, operand=high, add=1)
+    def _joined(self, low: Held, high: Held, bits: int) -> None:
+        """Sums of two wide integers for each weight, the second one so many bits higher, in the place of the first.
+
+        The second ones are released.
+        """
+        writer, loops, register = self.writer, low.features.loops, high.register
+        writer.step(Op.T_SET, register, exp=bits)
+        writer.step(Op.T_MUL, register, register, low.register)
+        writer.chain(loops, high.vectors, peak=1, tensor=register)
+        writer.step(Op.T_BIAS, low.register, low.register, register)
+        writer.rounded(loops, low.vectors, low.register, low.vectors, operand=high.vectors, add=1)
+        self.batch.release(high)
 
     # What kinds of products have of their own --------------------------------------------------------
 
-    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        """The gradient of the weights, wide integers in the order of their words."""
+    def _weight_gradient(self, tiles: GradientTiles, change: Held) -> None:
+        """The gradient of the weights, wide integers with their layout."""
         raise NotImplementedError
 
     def _sums(self, tiles: GradientTiles) -> ProductSource:
@@ -233,18 +237,17 @@ class ProductSteps(OperationSteps):
 class DenseSteps(ProductSteps):
     """A product in which every output reads all inputs of its window."""
 
-    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        weight, place = self.own.weight, self.own.weight.wide(changes)
-        self.writer.step(Op.T_MUL, change, tiles.register, self._x.register)
+    def _weight_gradient(self, tiles: GradientTiles, change: Held) -> None:
+        self.writer.step(Op.T_MUL, change.register, tiles.register, self._x.register)
         low = None if self.step.flat else _low_digits(tiles, self.points)
         if low is None:
             bound = tiles.top * MANTISSA_TOP * self.points
-            self._intermediate(lambda: self._changes((tiles, place)), change, bound)
+            self._intermediate(lambda: self._changes((tiles, change.vectors)), change.register, bound)
             return
-        with self.memory.wide.lent(2 * weight.layout.vectors) as upper:
-            high = weight.wide(upper)
-            self._write(self._changes((tiles.part(range(low)), place), (tiles.part(range(low, tiles.digits)), high)))
-            self._joined(place, high, low * DIGIT_BITS, change)
+        high = self.batch.new(change.features, Mem.WIDE, samples=1)
+        parts = tiles.part(range(low)), tiles.part(range(low, tiles.digits))
+        self._write(self._changes(*zip(parts, (change.vectors, high.vectors), strict=True)))
+        self._joined(change, high, low * DIGIT_BITS)
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         """Sums over points of gradients times the input, each to the words of the weights there.
@@ -283,8 +286,8 @@ class FlatSteps(DenseSteps):
         self._write_rows(rows)
         words = Address(own.tiles * steps, rows * steps)
         source = ProductSource(Address(self._x.first, 0, rows), words, rows, ProductTaps(vector=1, matrix=steps))
-        bias = VectorPlace(Mem.NARROW, Address(own.bias.first, 1))
-        yield ProductChain(self.batch.loops(result), source, result.every(result.tiles), bias)
+        bias = VectorPlace(Mem.NARROW, Address(own.bias.value.first, 1))
+        yield ProductChain(result.loops(), source, result.every(), bias)
 
     def _input_products(self, digits: Held, result: Held) -> Iterator[ProductChain]:
         rows, tiles, steps = self.own.point_rows, digits.tiles, self.config.steps
@@ -303,20 +306,20 @@ class FlatSteps(DenseSteps):
         if x.rows is not None and x.rows[1] == rows:
             tiles, x.rows = x.rows[0], None
         else:
-            tiles = self.memory.tiles.take(rows * self.point_tiles)
+            tiles = self.memory.tile_space.take(rows * self.point_tiles)
             batch.every(x, rows=rows, tile_rows=batch.point_numbers(self.points, tiles))
         self._transposition = Transposition(self.points, self.lanes, tiles, rows)
         batch.waiting.append(self._transposition)
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
         own, count = self.own, self.point_tiles
-        tap = own.tap_lanes * count if own.taps > 1 else 0
+        tap = own.tap_lanes * count if self.step.window.taps > 1 else 0
         for tiles, place in products:
             source = tiles.over_points(Address(self._transposition.vectors, 0, count, tap))
-            yield ProductChain(own.weight.loops, source, place)
+            yield ProductChain(own.weight.value.features.loops, source, place)
 
     def forget(self) -> None:
-        self.memory.narrow.give_back(self._transposition.vectors)
+        self.memory.space(Mem.NARROW).give_back(self._transposition.vectors)
         self.memory.registers.give_back(self._x.register)
 
 
@@ -325,18 +328,18 @@ class PackedSteps(FlatSteps):
 
     @property
     def lanes(self) -> int:
-        return self.own.windows.channels
+        return self.step.windows.channels
 
     def _read(self) -> Held:
         own, batch, native = self.own, self.batch, self.config.native
         self._x = x = super()._read()
         if own.selection is None:
             return x
-        met = batch.new(own.windows, Mem.NARROW)
+        met = batch.new(self.step.windows, Mem.NARROW)
         self.writer.fit(met.register, x.register, ACTIVATION_BITS)
-        met.rows = self.memory.tiles.take(self.point_tiles), 1
+        met.rows = self.memory.tile_space.take(self.point_tiles), 1
         steps, outputs = self.config.steps, self.step.outputs
-        source = x.windows(self.step.window, outputs, 0, own.selection * steps, 1, ProductTaps(matrix=steps))
+        source = x.windows(self.step.window, outputs.size, 0, own.selection * steps, 1, ProductTaps(matrix=steps))
         rows = self._point_columns(met.rows[0] * native)
         self.writer.chain(batch.image_loops(outputs), source, vectors=met.image(0), tile_rows=rows)
         batch.release(x)

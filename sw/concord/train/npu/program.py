@@ -52,8 +52,6 @@ class BatchProgram:
 
     Parameters
     ----------
-    size : int
-        Samples of the batch.
     forward, backward : int
         Addresses at which the passes begin.
     source, output : Held
@@ -61,16 +59,10 @@ class BatchProgram:
         latter the host writes the gradient of the loss, as wide integers, before the backward pass.
     """
 
-    size: int
     forward: int
     backward: int
     source: Held
     output: Held
-
-    @property
-    def starts(self) -> tuple[int, int]:
-        """All entries of a step, in order."""
-        return self.forward, self.backward
 
 
 def written_passes(batch: TrainingBatch, loss: str) -> BatchProgram:
@@ -92,10 +84,9 @@ def written_passes(batch: TrainingBatch, loss: str) -> BatchProgram:
     for written in steps:
         written.forward()
         for name in written.step.reads:
-            batch.done(name)
+            batch.release(batch.tensors[name])
     batch.transpose_waiting()
-    output = batch.share(batch.as_made(network.output))
-    batch.done(network.output)
+    output = batch.tensors[network.output]
     writer.end()
     backward = writer.begin()
     batch.send(network.output, Gradient(output, _TOPS[loss]))
@@ -106,7 +97,7 @@ def written_passes(batch: TrainingBatch, loss: str) -> BatchProgram:
         else:
             written.backward(gradient)
     writer.end()
-    return BatchProgram(batch.size, forward, backward, source, output)
+    return BatchProgram(forward, backward, source, output)
 
 
 @dataclass(frozen=True)
@@ -130,7 +121,7 @@ class TrainingProgram:
     @property
     def starts(self) -> tuple[int, ...]:
         """All entries."""
-        return self.load, *(pc for batch in self.batches.values() for pc in batch.starts)
+        return self.load, *(pc for batch in self.batches.values() for pc in (batch.forward, batch.backward))
 
 
 def training_program(memory: TrainingMemory, loss: str, decay: bool, point: int) -> TrainingProgram:
@@ -152,14 +143,14 @@ def training_program(memory: TrainingMemory, loss: str, decay: bool, point: int)
         if own.selection is not None:
             channels = own.step.inputs.channels
             rows = Address(own.selection * native, 0, 1, native + channels)
-            writer.chain(ChainLoops(1, channels, own.taps), units, tile_rows=rows)
-    if "identity" in memory:
+            writer.chain(ChainLoops(1, channels, own.step.window.taps), units, tile_rows=rows)
+    if "identity" in memory.allocations:
         rows = Address(memory["identity"] * native, 0, 1)
         writer.chain(ChainLoops(inner=native), units, tile_rows=rows)
     writer.end()
     updates, batches = UpdateSteps(writer, memory, decay, point), dict[int, BatchProgram]()
     for size in memory.sizes:
         batches[size] = written_passes(TrainingBatch(writer, memory, updates, size), loss)
-    memory.allocator.check(len(writer))
+    memory.check(len(writer))
     program = TrainingProgram((), load, batches)
     return replace(program, words=writer.words(memory.config, program.starts))

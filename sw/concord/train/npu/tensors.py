@@ -16,7 +16,7 @@ from concord.program.integers import ProductTaps
 from concord.spec.config import NpuConfig
 from concord.spec.isa import Mem
 from concord.train.npu.chains import ProductSource
-from concord.train.npu.words import Ints
+from concord.utils.arrays import Ints
 
 #: Windows of one tap at every position.
 WHOLE = LayerWindow()
@@ -105,17 +105,17 @@ class Features:
         return np.ascontiguousarray(images.swapaxes(1, 2)).reshape(len(images), -1)
 
 
-_ONE_TAP = ProductTaps()
+_TAP = ProductTaps()
 
 
 @dataclass(eq=False)
 class Held:
-    """A tensor of a batch: ``[sample][y][x][tile of channels]`` in a vector memory.
+    """A tensor in a vector memory: ``[sample][y][x][tile of channels]`` of a batch, or what belongs to a parameter.
 
     Parameters
     ----------
     features : Features
-        Layout of a sample.
+        Layout of a sample, or of the parameter.
     mem : Mem
         Narrow for activations and digits, wide for wide integers.
     word : int
@@ -124,12 +124,16 @@ class Held:
         Address of the first word.
     register : int
         Number of the tensor register.
+    samples : int
+        Number of samples.
     exact : bool
         Whether the greatest magnitude there is that of its integers, not only a bound.
     users : int
         Number of users; without any the words are given back.
     rows : (int, int) or None
         Number of the first tile whose rows are its vectors, if there are some, and how many of them a point has.
+    activation : Held or None
+        The same as products and poolings read it, if it is wide and they do; given back with it.
     """
 
     features: Features
@@ -137,29 +141,43 @@ class Held:
     word: int
     first: int
     register: int
+    samples: int = 1
     exact: bool = True
     users: int = 1
     rows: tuple[int, int] | None = None
+    activation: Held | None = None
 
     @property
     def tiles(self) -> int:
         """Vectors of a position."""
         return self.features.tiles
 
-    def every(self, rows: int) -> VectorPlace:
-        """All vectors in order, for loops over so many rows and over ``inner``."""
-        return VectorPlace(self.mem, Address(self.first, self.word, self.word * rows))
+    def loops(self, rows: int = 0) -> ChainLoops:
+        """Turns over all vectors: tiles, or so many rows, and positions of all samples."""
+        rows = rows or self.tiles
+        return ChainLoops(rows, self.samples * self.features.vectors // rows)
+
+    def every(self, rows: int = 0) -> VectorPlace:
+        """All vectors in order, for those loops."""
+        return VectorPlace(self.mem, Address(self.first, self.word, self.word * (rows or self.tiles)))
+
+    @property
+    def vectors(self) -> VectorPlace:
+        """Vectors of one image, for the loops of its features."""
+        return VectorPlace(self.mem, self.features.every(self.first, self.word))
 
     def image(self, tile: int, window: LayerWindow = WHOLE) -> VectorPlace:
         """Vectors of a tile of channels that the first tap of windows meets, over samples, columns and rows."""
         return VectorPlace(self.mem, self.features.image(self.first + self.word * tile, self.word, window))
 
     def windows(
-        self, window: LayerWindow, out: Features, tile: int, words: int, cols: int = 1, taps: ProductTaps = _ONE_TAP
+        self, window: LayerWindow, out: tuple[int, int], tile: int, words: int, cols: int = 1, taps: ProductTaps = _TAP
     ) -> ProductSource:
-        """Windows over images, from a tile of channels on, times tiles from a word of the matrix memory on."""
+        """So many rows and columns of windows over images, from a tile of channels on, times tiles from a word of the
+        matrix memory on.
+        """
         source, chain_window = self.image(tile, window).address, self.features.over(window, self.word)
-        return ProductSource(source, Address(words), cols, taps, chain_window, window.pad(out.size))
+        return ProductSource(source, Address(words), cols, taps, chain_window, window.pad(out))
 
 
 class Met(NamedTuple):

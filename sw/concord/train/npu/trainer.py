@@ -81,7 +81,7 @@ class NpuTrainer(Trainer):
         self.memory = planned(network, sizes, config, bool(self.optimiser.momentum.mant))
         point = chosen.formats.accumulator.shift
         self.program = training_program(self.memory, chosen.loss, bool(self.optimiser.decay), point)
-        self._image = training_image(self.memory, self.program, config)
+        self._image = training_image(self.memory, self.program)
         device.load(self._image)
         self._parameters = ResidentParameters(device, self.memory)
         self._factors: dict[int, int] = {}
@@ -96,30 +96,30 @@ class NpuTrainer(Trainer):
         x = batch(samples.inputs(slice(None)), self.network.graph, self.settings.formats)
         self._place_parameters()
         self._place_factors(len(rows))
-        write_tensor(self.device, program.source, self._as_read(x))
+        write_tensor(self.device, program.source, self._as_read(x), x.exp)
         loss = self._pass_both_ways(program, np.asarray(samples.y))
         self._counts.elements += sum(parameter.count for parameter in self.network.parameters.values())
         self._parameters.after_step()
         self._broken = False
         return [loss]
 
-    def _as_read(self, x: Tensor) -> Tensor:
-        """Samples as the first product reads them: as they are, or windows of them."""
-        packed = self.memory.packed_samples
+    def _as_read(self, x: Tensor) -> npt.NDArray[Any]:
+        """Integers of samples as the first product reads them: as they are, or windows of them."""
+        packed = self.memory.operations.packed_samples
         if packed is None:
-            return x
-        assert isinstance(packed.step.layer, Conv)
-        return x.with_mant(packed.step.layer.geometry.met(x.mant))
+            return x.mant
+        assert isinstance(packed.layer, Conv)
+        return packed.layer.geometry.met(x.mant)
 
     def _pass_both_ways(self, program: BatchProgram, labels: npt.NDArray[Any]) -> Loss:
         """Learn from samples that are there, and leave the step half done."""
         device = self.device
         self._run(program.forward)
         shape = self.network.graph.shapes[self.network.output]
-        output = read_tensor(device, program.output, program.size).reshaped(program.size, *shape)
+        output = read_tensor(device, program.output).reshaped(program.output.samples, *shape)
         loss = LOSSES[self.settings.loss](output, labels, self.settings.formats)
         self._newer = self._broken = True
-        write_tensor(device, program.output, loss.gradient)
+        write_tensor(device, program.output, loss.gradient.mant, loss.gradient.exp)
         self._run(program.backward, adds=True)
         return loss
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from concord.program.chains import Address, ChainLoops, VectorPlace
 from concord.spec.isa import Mem, Op
-from concord.train.npu.batch import ACTIVATION_BITS, OperationSteps
+from concord.train.npu.batch import OperationSteps
 from concord.train.npu.chains import ProductSource
-from concord.train.npu.plan import GRADIENT_TOP, WIDE_TOP, TrainingFactor
+from concord.train.npu.plan import ACTIVATION_BITS, GRADIENT_TOP, WIDE_TOP, TrainingFactor
 from concord.train.npu.tensors import Gradient, Held, Met
 
 
@@ -15,7 +15,7 @@ class ReluSteps(OperationSteps):
 
     def forward(self) -> None:
         batch, (name,) = self.batch, self.step.reads
-        source = batch.as_made(name)
+        source = batch.tensors[name]
         self._result = result = batch.new(source.features, Mem.NARROW)
         result.exact = False
         batch.narrowed(self.step.makes, source, result, relu=True)
@@ -34,7 +34,7 @@ class SumSteps(OperationSteps):
 
     def forward(self) -> None:
         batch = self.batch
-        first, second = (batch.share(batch.as_made(name)) for name in self.step.reads)
+        first, second = (batch.share(batch.tensors[name]) for name in self.step.reads)
         batch.made(self.step.makes, batch.total(first, second))
 
     def backward(self, gradient: Gradient) -> None:
@@ -46,24 +46,14 @@ class SumSteps(OperationSteps):
 
 
 class PoolingSteps(OperationSteps):
-    """Base of both kinds of poolings."""
+    """Base of both kinds of poolings, whose windows lie inside the image and have no element in common."""
 
     def _scattered(self) -> Held:
         """A place for the gradient of what windows read, zeros where no window is."""
-        result = self.batch.new(self.step.inputs, Mem.WIDE)
-        if not self._covers:
+        result, step = self.batch.new(self.step.inputs, Mem.WIDE), self.step
+        if step.window.taps * step.outputs.positions < step.inputs.positions:
             self.batch.clear(result)
         return result
-
-    @property
-    def _covers(self) -> bool:
-        """True if every element of the input is in a window."""
-        window, inputs, outputs = self.step.window, self.step.inputs, self.step.outputs
-        axes = zip(window.kernel, window.stride, window.dilation, outputs.size, inputs.size, strict=True)
-        return all(
-            (kernel == step or windows == 1) and dilation == 1 and kernel + (windows - 1) * step == size
-            for kernel, step, dilation, windows, size in axes
-        )
 
 
 class AverageSteps(PoolingSteps):
@@ -73,15 +63,15 @@ class AverageSteps(PoolingSteps):
         batch, step, writer = self.batch, self.step, self.writer
         x = batch.activation(step.reads[0])
         result = batch.new(step.outputs, Mem.WIDE)
-        tile, loops = self.memory["identity"] * self.config.steps, batch.loops(result)
+        tile = self.memory["identity"] * self.config.steps
         writer.step(Op.T_MUL, result.register, x.register, self.memory.unscaled)
         if step.outputs.positions == 1:
             first, window = Address(x.first, 1, step.inputs.vectors), step.inputs.over(step.window, 1)
             source = ProductSource(first, Address(tile), window=window)
-            writer.chain(loops, source, vectors=result.every(loops.rows), peak=1, tensor=result.register)
+            writer.chain(result.loops(), source, vectors=result.every(), peak=1, tensor=result.register)
         else:
             for c in range(x.tiles):
-                source, place = x.windows(step.window, step.outputs, c, tile), result.image(c)
+                source, place = x.windows(step.window, step.outputs.size, c, tile), result.image(c)
                 images = batch.image_loops(step.outputs)
                 writer.chain(images, source, vectors=place, peak=1, tensor=result.register)
         factor = self._scale(result, result)

@@ -13,39 +13,39 @@ from dataclasses import replace
 
 from concord.program.chains import Address, ChainLoops, VectorPlace, Window
 from concord.program.integers import Planes, ProductTaps
-from concord.spec.integers import DIGIT_BITS, digit_span
+from concord.spec.integers import DIGIT_BITS, digit_span, digits_of
 from concord.spec.isa import DIGITS_MAX, Mem, Op
 from concord.train.npu.batch import TrainingBatch, Transposition
 from concord.train.npu.chains import ProductSource
 from concord.train.npu.operations import TrainedOperation
-from concord.train.npu.plan import MANTISSA_TOP, WIDE_TOP, digits_of
+from concord.train.npu.plan import MANTISSA_TOP, WIDE_TOP
 from concord.train.npu.products import DenseSteps, ProductChain, ProductSteps
-from concord.train.npu.tensors import Features, GradientTiles
+from concord.train.npu.tensors import Features, GradientTiles, Held
 
 
 class PointWindowSteps(DenseSteps):
     """A convolution whose gradient has points as lanes: tap by tap what it has met is transposed for the weights."""
 
     def _changes(self, *products: tuple[GradientTiles, VectorPlace]) -> Iterator[ProductChain]:
-        weight, space, count, inputs = self.own.weight, self.memory, self.point_tiles, self.step.inputs
+        weight, memory, count, inputs = self.own.weight.value, self.memory, self.point_tiles, self.step.inputs
         tiles_met, words = inputs.tiles * count, inputs.tiles * inputs.lanes * count
-        with space.tiles.lent(tiles_met) as met, space.narrow.lent(words) as vectors:
+        with memory.tile_space.lent(tiles_met) as met, memory.space(Mem.NARROW).lent(words) as vectors:
             transposition = Transposition(self.points, inputs.lanes, met, inputs.tiles, vectors)
-            for tap in range(self.own.taps):
+            for tap in range(self.step.window.taps):
                 self._meet(tap, met)
                 self.batch.transpose(transposition)
                 for tiles, place in products:
                     first = place.address.base + tap * place.address.outer
                     results = VectorPlace(place.mem, replace(place.address, base=first, outer=0))
                     source = tiles.over_points(Address(vectors, 0, count))
-                    yield ProductChain(replace(weight.loops, outer=1), source, results)
+                    yield ProductChain(replace(weight.features.loops, outer=1), source, results)
 
     def _meet(self, tap: int, tiles: int) -> None:
         """Copy the inputs that a tap meets to rows of tiles ``[tile of inputs][tile of points]``."""
         window, outputs, native = self.step.window.tap(tap), self.step.outputs, self.config.native
         padded, identity = window.padded(outputs.size), self.memory["identity"] * self.config.steps
         for c in range(self._x.tiles):
-            source = self._x.windows(window, outputs, c, identity) if padded else self._x.image(c, window)
+            source = self._x.windows(window, outputs.size, c, identity) if padded else self._x.image(c, window)
             rows = self._point_columns((tiles + c * self.point_tiles) * native)
             self.writer.chain(self.batch.image_loops(outputs), source, tile_rows=rows)
 
@@ -80,7 +80,7 @@ class SampleSteps(ProductSteps):
 
     def transposed(self) -> Iterator[tuple[int, int]]:
         """Tiles of channels, each with the word from which on it lies with samples as lanes until the next one does."""
-        with self.memory.narrow.lent(self.step.inputs.lanes * self.turned.vectors) as vectors:
+        with self.memory.space(Mem.NARROW).lent(self.step.inputs.lanes * self.turned.vectors) as vectors:
             for c in range(self.step.inputs.tiles):
                 self._transpose(c, vectors)
                 yield c, vectors
@@ -88,7 +88,7 @@ class SampleSteps(ProductSteps):
     def _transpose(self, c: int, vectors: int) -> None:
         """Write a tile of channels with samples as lanes: ``[channel][y][x][tile of samples]``."""
         inputs, turned, steps, count = self.step.inputs, self.turned, self.config.steps, self.turned.tiles
-        with self.memory.tiles.lent(turned.vectors) as met:
+        with self.memory.tile_space.lent(turned.vectors) as met:
             rows = self._sample_lanes(met * self.config.native, inputs)
             self.writer.chain(self.batch.image_loops(inputs), self._x.image(c), tile_rows=rows)
             place = VectorPlace(Mem.NARROW, Address(vectors, 1, turned.vectors, count))
@@ -99,15 +99,9 @@ class SampleSteps(ProductSteps):
         """A tile of outputs of the gradient times what the taps of windows meet in a transposed tile of channels, for
         loops over channels, columns and rows of taps.
         """
-        window, turned = self.step.window.exchanged(self.step.outputs.size), self.turned
-        return ProductSource(
-            turned.image(vectors, 1, window),
-            Address(tiles.word(o)),
-            turned.tiles,
-            tiles.taps,
-            turned.over(window, 1),
-            window.pad(self.step.window.kernel),
-        )
+        window, taps = self.step.window.exchanged(self.step.outputs.size), self.step.window.kernel
+        turned = Held(self.turned, Mem.NARROW, 1, vectors, self._x.register)
+        return turned.windows(window, taps, 0, tiles.word(o), self.turned.tiles, tiles.taps)
 
 
 class SampleWindowSteps(SampleSteps, DenseSteps):
@@ -136,25 +130,25 @@ _LOWER_DIGITS = DIGITS_MAX - 1
 class DepthwiseSteps(SampleSteps):
     """A convolution of every channel with its own kernel."""
 
-    def _weight_gradient(self, tiles: GradientTiles, changes: int, change: int) -> None:
-        self.writer.step(Op.T_MUL, change, tiles.register, self._x.register)
+    def _weight_gradient(self, tiles: GradientTiles, change: Held) -> None:
+        self.writer.step(Op.T_MUL, change.register, tiles.register, self._x.register)
         bound = tiles.top * MANTISSA_TOP * self.points
         if bound <= WIDE_TOP:
-            self._gradient_of_whole_sums(tiles, changes, change, digits_of(bound))
+            self._gradient_of_whole_sums(tiles, change, digits_of(bound))
         else:
             pair = -digit_span(2)[0] * MANTISSA_TOP * self.points
-            self._gradient_of_parts(tiles, changes, change, 2 if pair <= WIDE_TOP else 1)
+            self._gradient_of_parts(tiles, change, 2 if pair <= WIDE_TOP else 1)
 
-    def _gradient_of_whole_sums(self, tiles: GradientTiles, changes: int, change: int, count: int) -> None:
+    def _gradient_of_whole_sums(self, tiles: GradientTiles, change: Held, count: int) -> None:
         """Sums of all digits of the gradient, as tiles ``[tap][tile of channels][digit]``."""
-        weight = self.own.weight
-        with self.memory.tiles.lent(weight.layout.vectors * count) as first:
+        register, layout = change.register, change.features
+        with self.memory.tile_space.lent(layout.vectors * count) as first:
             self._diagonals(tiles, {0: range(tiles.digits)}, first, count, count)
             source = self._of_diagonals(first, count, count)
-            self.writer.chain(weight.loops, source, vectors=weight.wide(changes), peak=1, tensor=change)
-        self.writer.fit(change, change)
+            self.writer.chain(layout.loops, source, vectors=change.vectors, peak=1, tensor=register)
+        self.writer.fit(register, register)
 
-    def _gradient_of_parts(self, tiles: GradientTiles, changes: int, change: int, each: int) -> None:
+    def _gradient_of_parts(self, tiles: GradientTiles, change: Held, each: int) -> None:
         """Sums of parts of the gradient, which have 32 bits where those of all digits may have more.
 
         Digits of the sums are tiles ``[tap][tile of channels][sum | zeros | sum | zeros | ...]``. There are as many
@@ -164,27 +158,29 @@ class DepthwiseSteps(SampleSteps):
         ----------
         tiles : GradientTiles
             The gradient.
-        changes, change : int
-            First wide word of the gradient of the weights, and its tensor register.
+        change : Held
+            The gradient of the weights.
         each : int
             Digits of the gradient in a part.
         """
-        weight, writer, space, native = self.own.weight, self.writer, self.memory, self.config.native
-        starts, words = range(0, tiles.digits, each), weight.layout.vectors
+        writer, memory, native, loops = self.writer, self.memory, self.config.native, change.features.loops
+        starts, words = range(0, tiles.digits, each), change.features.vectors
         zeros, last = starts[-1], len(starts) - 1
         part = DIGITS_MAX + zeros
         word = last * part + DIGITS_MAX
         parts = {k * part: range(start, min(start + each, tiles.digits)) for k, start in enumerate(starts)}
-        with space.tiles.lent(words * word) as first, space.wide.lent(2 * words) as upper:
-            nothing = VectorPlace(Mem.NARROW, Address(space["zeros"]))
+        high = self.batch.new(change.features, Mem.WIDE, samples=1)
+        with memory.tile_space.lent(words * word) as first:
+            nothing = VectorPlace(Mem.NARROW, Address(memory["zeros"]))
             columns = Address((first + DIGITS_MAX) * native, 1, part * native, word * native)
             writer.chain(ChainLoops(zeros * native, last, words), nothing, columns=columns)
             self._diagonals(tiles, parts, first, word, DIGITS_MAX)
-            low, high, sums = weight.wide(changes), weight.wide(upper), (len(starts), part - each)
-            writer.chain(weight.loops, self._of_diagonals(first, word, _LOWER_DIGITS, *sums), vectors=low)
+            sums = len(starts), part - each
+            lower = self._of_diagonals(first, word, _LOWER_DIGITS, *sums)
+            writer.chain(loops, lower, vectors=change.vectors)
             more = self._of_diagonals(first + _LOWER_DIGITS, word, zeros + 1, *sums)
-            writer.chain(weight.loops, more, vectors=high)
-            self._joined(low, high, _LOWER_DIGITS * DIGIT_BITS, change)
+            writer.chain(loops, more, vectors=high.vectors)
+        self._joined(change, high, _LOWER_DIGITS * DIGIT_BITS)
 
     def _diagonals(self, tiles: GradientTiles, parts: dict[int, range], first: int, word: int, count: int) -> None:
         """Products of channels with themselves, as diagonal tiles of so many digits.
