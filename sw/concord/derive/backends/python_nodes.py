@@ -102,10 +102,6 @@ class PythonNodes(NodeWalk):
     def constant_name(self, hint: str) -> str:
         """The name of a new array."""
 
-    @abstractmethod
-    def constant_text(self, name: str) -> str:
-        """The array of a name in a line."""
-
     # Texts --------------------------------------------------------------------------------------
 
     def _put(self, output: str | None, text: str) -> str:
@@ -116,7 +112,7 @@ class PythonNodes(NodeWalk):
 
     def keep(self, array: npt.NDArray[Any], hint: str) -> str:
         """The text of a constant with these numbers."""
-        return self.constant_text(self.constants.name_of(array, self.constant_name(hint)))
+        return f'W["{self.constants.name_of(array, self.constant_name(hint))}"]'
 
     def constant(self, values: npt.ArrayLike, dtype: Any, hint: str) -> str:
         array = np.ascontiguousarray(np.asarray(values, dtype=dtype)).reshape(np.shape(values))

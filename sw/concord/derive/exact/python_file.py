@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.derive.backends.constants_file import ConstantArrays, archive, reader, write_both
+from concord.derive.backends.constants_file import ConstantArrays, archive, reader, weights_text, write_both
 from concord.derive.backends.function_texts import defined, library_text
 from concord.derive.exact.arrays import Array, WindowPlaces
 from concord.derive.exact.library import LibraryWriter
@@ -237,19 +237,12 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
         _IMPORTS[library] + "\n\n" + functions,
         reader(data),
         _tables(network, shapes),
-        _constants(library, constants),
+        weights_text(library, constants),
         *layers,
         _network(network, variables, calls),
         _RUN.format(result=_RESULT[library]).strip(),
     ]
     return parts[0] + "\n" + "\n\n\n".join(parts[1:]) + "\n", data
-
-
-def _constants(library: str, constants: str) -> str:
-    read = f"constants_of(Path(__file__).with_name({constants!r}))"
-    if library == "numpy":
-        return f"W = {read}"
-    return f"W = {{name: torch.as_tensor(values) for name, values in {read}.items()}}"
 
 
 def _operand_names(count: int) -> list[str]:
