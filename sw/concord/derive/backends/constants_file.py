@@ -71,14 +71,6 @@ def reader(data: bytes) -> str:
     return READER.format(digest=hashlib.sha256(data).hexdigest()).strip()
 
 
-def weights_text(library: str, file: str) -> str:
-    """The text of ``W``: the constants of a file by name, as arrays of a library; of binary16 numbers as float32."""
-    arrays = f"constants_of(Path(__file__).with_name({file!r})).items()"
-    if library == "torch":
-        return f"W = {{name: torch.as_tensor(x) for name, x in {arrays}}}"
-    return f"W = {{name: x.astype(np.float32) if x.dtype == np.float16 else x for name, x in {arrays}}}"
-
-
 def write_both(path: Path, text: str, data: bytes) -> None:
     """Write the constants beside ``path``, then ``path``."""
     write_bytes(path.with_suffix(".npz"), data)

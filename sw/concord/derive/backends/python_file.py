@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import builtins
 import keyword
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from concord.derive import ir
-from concord.derive.backends.constants_file import archive, reader, weights_text, write_both
+from concord.derive.backends.constants_file import archive, write_both
 from concord.derive.backends.function_texts import defined, flag_text, host_text, with_operations
 from concord.derive.backends.node_facts import singles
 from concord.derive.backends.products import ProductPlan, norm
-from concord.derive.backends.python_host_partition import Dialect, partition_body
+from concord.derive.backends.python_host_partition import partition_body
+from concord.derive.backends.python_library import NUMPY, TORCH, function_text, python_text
 from concord.derive.backends.python_nodes import LayerFunction, PythonNodes, layer_functions
 from concord.derive.flags import every
 from concord.derive.names import Names, identifier, in_docstring
@@ -33,7 +34,7 @@ _CHUNKS = 16, 128
 #: Elements of the largest value of these samples, if they are to stay in the cache.
 _CACHED = 1 << 17
 
-_HEAD = '''"""{title}
+_ABOUT = '''"""{title}
 
 Derived by `concord derive` from a program of the NPU and its images; gives the same bits, and needs {needs} only.
 
@@ -41,11 +42,7 @@ Derived by `concord derive` from a program of the NPU and its images; gives the 
 {flags}
 {inputs}
 {outputs}
-"""
-
-from pathlib import Path
-
-import numpy as np'''
+"""'''
 
 _ABOUT_FLAGS = """
 With flags=True it also returns the sticky flags: by layer and name of the flag the samples that raised it.
@@ -133,7 +130,7 @@ class Model(torch.nn.Module):
 class _NumpyNodes(PythonNodes):
     """Lines of NumPy."""
 
-    DIALECT = Dialect("np", "np.concatenate", "np.sqrt", "transpose")
+    LIBRARY = NUMPY
     LITERALS = True
     SINGLE_SUM = "round_to_half"
     NOISE, INDEX = np.uint16, np.int32
@@ -168,7 +165,7 @@ class _NumpyNodes(PythonNodes):
 class _TorchNodes(PythonNodes):
     """Lines of PyTorch. Constants are members of a module, so their names are none of its own."""
 
-    DIALECT = Dialect("torch", "torch.cat", "host_root", "permute")
+    LIBRARY = TORCH
     LITERALS = False
 
     def constant_name(self, hint: str) -> str:
@@ -178,52 +175,19 @@ class _TorchNodes(PythonNodes):
         return self.keep(singles(bits).astype(np.float64 if real else np.float32), hint)
 
 
-@dataclass(frozen=True)
-class Library:
-    """A library that files are written for.
-
-    Parameters
-    ----------
-    name : str
-    nodes : type of PythonNodes
-    needs : str
-        What a file needs, for people.
-    imports : str
-        Lines after those that all files have.
-    quiet : str
-        The context in which a network is computed.
-    array : str
-        Function that makes an array of the library of one of NumPy.
-    """
-
-    name: str
-    nodes: type[PythonNodes]
-    needs: str
-    imports: str
-    quiet: str
-    array: str
-
-
-NUMPY = Library("numpy", _NumpyNodes, "NumPy", "", 'np.errstate(all="ignore")', "np.asarray")
-_TORCH_IMPORTS = "\nimport torch\nfrom torch import Tensor"
-TORCH = Library(
-    "torch", _TorchNodes, "PyTorch and NumPy", _TORCH_IMPORTS, quiet="torch.no_grad()", array="torch.from_numpy"
-)
-
-
 def write_numpy(model: ir.Model, path: Path) -> None:
     """Write ``path``, and the npz file of the same name beside it."""
-    write_both(path, *python_source(NUMPY, model, path.with_suffix(".npz").name))
+    write_both(path, *python_source(_NumpyNodes, model, path.with_suffix(".npz").name))
 
 
 def write_torch(model: ir.Model, path: Path) -> None:
     """Write ``path``, and the npz file of the same name beside it; ``ValueError`` for what PyTorch does not compute."""
-    write_both(path, *python_source(TORCH, model, path.with_suffix(".npz").name))
+    write_both(path, *python_source(_TorchNodes, model, path.with_suffix(".npz").name))
 
 
-def python_source(library: Library, model: ir.Model, constants: str) -> tuple[str, bytes]:
+def python_source(nodes: type[PythonNodes], model: ir.Model, constants: str) -> tuple[str, bytes]:
     """The text of the file, and the contents of the npz file ``constants`` beside it."""
-    return _Writer(library, model).file(constants)
+    return _Writer(nodes, model).file(constants)
 
 
 @cache
@@ -238,37 +202,30 @@ def _own_names(library: str) -> frozenset[str]:
 class _Writer:
     """Writes one file."""
 
-    def __init__(self, library: Library, model: ir.Model):
-        self.library, self.model = library, model
-        self._own = _own_names(library.name)
-        self.nodes = library.nodes(model, self._own)
+    def __init__(self, nodes: type[PythonNodes], model: ir.Model):
+        self.library, self.model = nodes.LIBRARY, model
+        self._own = _own_names(self.library.name)
+        self.nodes = nodes(model, self._own)
         self._steps: list[str] = []
 
     def file(self, constants: str) -> tuple[str, bytes]:
         """Text of the file, and contents of the file of ``constants``."""
         model, name = self.model, self.library.name
-        functions, network, run = self._functions(), self._network(), self._run()
-        data = archive(self.nodes.constants.arrays)
-        parts = [
-            self._head() + self.library.imports,
+        own = [*self._functions(), self._network(), self._run(), *([self._module()] if self.library is TORCH else [])]
+        functions = [
             with_operations(name),
             *([] if model.front is model.host_partition is None else [host_text(name)]),
             *([] if model.flags is None else [flag_text(name)]),
-            reader(data),
-            weights_text(name, constants),
-            *functions,
-            network,
-            run,
-            *([self._module()] if self.library is TORCH else []),
         ]
-        return "\n\n\n".join(parts) + "\n", data
+        data = archive(self.nodes.constants.arrays)
+        return python_text(self.library, self._about(), functions, (constants, data), *own), data
 
-    def _head(self) -> str:
+    def _about(self) -> str:
         model = self.model
         title = in_docstring(model.name) or "program"
         flags = "" if model.flags is None else _ABOUT_FLAGS
         ports = {"inputs": _ports(model.inputs, model), "outputs": _ports(model.outputs, model)}
-        return _HEAD.format(title=title, needs=self.library.needs, flags=flags, **ports)
+        return _ABOUT.format(title=title, needs=self.library.needs, flags=flags, **ports)
 
     def _functions(self) -> list[str]:
         """One per layer, and what the host computes."""
@@ -287,16 +244,16 @@ class _Writer:
 
     def _host_part_of(self, function: str, partition: Graph, what: str) -> str:
         """A function of values by name, which returns such."""
-        lines = partition_body(partition, self.nodes.DIALECT, self.nodes.constant, self._own)
+        lines = partition_body(partition, self.library, self.nodes.constant, self._own)
         about = f'"""What the host computes in float64: {what}."""'
-        return _indented(f"def {function}(W, values):", [about, *lines])
+        return function_text(f"def {function}(W, values):", [about, *lines])
 
     def _function(self, function: LayerFunction, name: str) -> str:
         results = ", ".join(map(self.nodes.name, function.results))
         arguments = ", ".join(["W", *map(self.nodes.name, function.parameters), *["flags"] * function.flagged])
         lines = [f'"""{_about(function)}"""', *self.nodes.lines(function), *([f"return {results}"] if results else [])]
         self._steps.append((f"{results} = " if results else "") + f"{name}({arguments})")
-        return _indented(f"def {name}({arguments}):", lines)
+        return function_text(f"def {name}({arguments}):", lines)
 
     def _network(self) -> str:
         """The function that calls all others."""
@@ -325,7 +282,7 @@ class _Writer:
             lines.append("outputs = {**outputs, **host_outputs(W, values)}")
         lines.append("return {name: of_type(outputs[name], kind) for name, kind in TYPES.items()}")
         flags = "" if model.flags is None else "flags=None, "
-        return _indented(f"def network(W, samples, {flags}checked=False):", lines)
+        return function_text(f"def network(W, samples, {flags}checked=False):", lines)
 
     def _output(self, x: ir.Value) -> str:
         """An output of the NPU for all samples."""
@@ -347,7 +304,7 @@ class _Writer:
         if model.host_partition is not None:
             of_npu = names if library is TORCH else []
             names = list(dict.fromkeys([*model.host_partition.outputs, *of_npu]))
-        facts = "" if model.flags is None else _FACTS.format(model.flags, self.nodes.DIALECT.module, model.group)
+        facts = "" if model.flags is None else _FACTS.format(model.flags, library.module, model.group)
         body = _RUN.format(
             shapes=model.sources,
             types={name: model.output_types.get(name, "float64") for name in names},
@@ -369,11 +326,6 @@ class _Writer:
             flags=", flags=None" if flagged else "",
             of_flags=", flags" if flagged else "",
         ).strip()
-
-
-def _indented(head: str, lines: Sequence[str]) -> str:
-    """A function."""
-    return "\n    ".join([head, *lines])
 
 
 def _chunk(model: ir.Model) -> int:
