@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.backends.python_file import write_numpy
 from concord.derive.facts import summary
 from concord.derive.model import derive_package
 from concord.derive.modules import module_of

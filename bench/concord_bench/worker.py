@@ -18,7 +18,7 @@ import numpy as np
 
 from concord.compiler.lowering.lowered import Unsupported
 from concord.compiler.model import Compiled, compile_graph
-from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.backends.python_file import write_numpy
 from concord.derive.model import derive_package
 from concord.derive.modules import module_of
 from concord.emulator.fused import installed

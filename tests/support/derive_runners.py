@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from concord.derive.backends import function_texts, numpy_flags, numpy_functions, onnx_functions, torch_texts
+from concord.derive.backends import function_texts, numpy_flags, numpy_functions, onnx_functions, python_library
 from concord.derive.backends.onnx_functions import IR_VERSION, OPSET
 from concord.emulator import kernels
 from concord.operations import catalogue, numpy_text
@@ -124,9 +124,10 @@ def torch_function(name, attributes, *arrays):
 @cache
 def text_of_torch():
     """The functions that derived modules of PyTorch hold, as attributes."""
-    text = "\n\n".join([torch_texts.functions(), function_texts.flag_text("torch"), function_texts.host_text("torch")])
-    namespace = SimpleNamespace()
-    exec(compile(text, "torch_texts", "exec"), namespace.__dict__)
+    of_torch = [function_texts.with_operations, function_texts.flag_text, function_texts.host_text]
+    text = "\n\n".join([python_library.TORCH.imports, *(part("torch") for part in of_torch)])
+    namespace = SimpleNamespace(np=np)
+    exec(compile(text, "functions of PyTorch", "exec"), namespace.__dict__)
     return namespace
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.backends.onnx_file import write_onnx
-from concord.derive.backends.torch_file import write_torch
+from concord.derive.backends.python_file import write_numpy, write_torch
 from concord.derive.c.program import CProgram, compiler
 from concord.derive.c.source import write_c
 from concord.derive.flags import by_layer

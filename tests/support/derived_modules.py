@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.backends.python_file import write_numpy
 from concord.derive.modules import module_of
 from concord.host import connect
 from concord.image import LOADABLE, Image, MemorySegment, Port

@@ -95,15 +95,9 @@ class CompiledC(Runtime):
         return done.stdout.partition("\n")[0]
 
 
-def _numpy(path: Path, model: ir.Model) -> FlaggedRun:
+def _python(path: Path, model: ir.Model) -> FlaggedRun:
     module, flags = module_of(path), model.flags is not None
     return lambda inputs: module.run(inputs, flags=True) if flags else (module.run(inputs), {})
-
-
-def _torch(path: Path, model: ir.Model) -> FlaggedRun:
-    module, flags = module_of(path), model.flags is not None
-    loaded = module.Model()
-    return lambda inputs: module.run(inputs, loaded, flags=True) if flags else (dict(module.run(inputs, loaded)), {})
 
 
 def _c(path: Path, model: ir.Model) -> FlaggedRun:
@@ -130,8 +124,8 @@ def _onnx(path: Path, model: ir.Model) -> FlaggedRun:
 
 
 _LOADERS: dict[str, Callable[[Path, ir.Model], FlaggedRun]] = {
-    "numpy": _numpy,
-    "torch": _torch,
+    "numpy": _python,
+    "torch": _python,
     "onnx": _onnx,
     "c": _c,
 }

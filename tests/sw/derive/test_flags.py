@@ -19,7 +19,7 @@ from support import compiled_nets
 from support.compiled_nets import ROOMY
 from support.derive_models import FORM, MODELS, Maker, at_limits, flagged, limits, samples
 from support.derive_runners import text_of_torch
-from support.derived_backends import CONFIGS, emulated_flags, needs_torch, on_c, on_numpy, with_c
+from support.derived_backends import CONFIGS, emulated_flags, needs_torch, on_onnxruntime, with_c
 from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
 from support.program_gen import random_program
 
@@ -43,13 +43,13 @@ def test_operations(name, backend, tmp_path):
 
 @with_c
 def test_no_samples(backend, tmp_path):
-    """NumPy files and C refuse that, as the driver does; graphs and modules have no results, and no flags."""
+    """Files of Python and C refuse that, as the driver does; graphs have no results, and no flags."""
     model = flagged(MODELS["products"]())
     inputs = {key: x[:0] for key, x in samples(model, 1).items()}
     refusal = r"^inputs must have at least one sample, not none$"
     with pytest.raises(ValueError, match=refusal):
         evaluate.run(model, inputs)
-    if backend in (on_numpy, on_c):
+    if backend is not on_onnxruntime:
         with pytest.raises(ValueError, match=refusal):
             backend(model, tmp_path, inputs)
         return
@@ -205,7 +205,7 @@ def test_networks(name, backend, tmp_path):
 
 
 def test_a_run_without_flags_gives_outputs_only(tmp_path):
-    from concord.derive.backends.numpy_file import write_numpy
+    from concord.derive.backends.python_file import write_numpy
     from support.derived_modules import load_derived
 
     package = compile_graph(compiled_nets.perceptron(6, 9, 3), TINY).package

@@ -95,7 +95,19 @@ def ended(total: np.ndarray, x: np.ndarray, weight: np.ndarray, end: float, norm
     return total
 
 
+def grouped(x: np.ndarray, group: int) -> np.ndarray:
+    """``[samples, ...]`` as ``[runs, group, ...]``, filled up with the last sample."""
+    missing, shape = -x.shape[0] % group, x.shape[1:]
+    whole = np.concatenate([x, np.broadcast_to(x[-1:], (missing, *shape))])
+    return whole.reshape((x.shape[0] + missing) // group, group, *shape)
+
+
 # --- in this library alone ---
+
+
+def of_type(x: np.ndarray, kind: str) -> np.ndarray:
+    """Numbers of float64 as elements of a type; of whole numbers NaN becomes 0."""
+    return (x if kind.startswith("float") else np.where(np.isnan(x), 0.0, x)).astype(kind)
 
 
 def finite(x: np.ndarray) -> np.ndarray:

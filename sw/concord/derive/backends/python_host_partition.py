@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from concord.derive.backends.python_library import Library
 from concord.derive.names import Names
 from concord.golden import host_math
 from concord.graph.host_operations import ARITHMETIC, Action, HostOperation
@@ -32,27 +32,7 @@ CONSTANTS = "\n".join(
 )
 
 
-@dataclass(frozen=True)
-class Dialect:
-    """Words of a library.
-
-    Parameters
-    ----------
-    module : str
-        With functions that both libraries call alike.
-    join, root : str
-        Functions.
-    permute : str
-        A method.
-    """
-
-    module: str
-    join: str
-    root: str
-    permute: str
-
-
-def partition_body(partition: Graph, dialect: Dialect, constant: Constant, taken: Collection[str]) -> list[str]:
+def partition_body(partition: Graph, library: Library, constant: Constant, taken: Collection[str]) -> list[str]:
     """Body of a function that computes the outputs of a host partition, by name, from ``values`` of its inputs.
 
     Parameters
@@ -71,7 +51,7 @@ def partition_body(partition: Graph, dialect: Dialect, constant: Constant, taken
             names[operand] if isinstance(operand, str) else constant(operand, np.float64, "host")
             for operand in operation.operands
         ]
-        text = _text(operation, operands, dialect, constant)
+        text = _text(operation, operands, library, constant)
         names[operation.output] = variables.new("host", operation.output)
         lines.append(f"{names[operation.output]} = {text}")
     computed = {name for node in partition.nodes for name in node.outputs}
@@ -87,14 +67,14 @@ def _reshaped(x: str, shape: tuple[int, ...]) -> str:
     return f"{x}.reshape({', '.join([f'{x}.shape[0]', *map(str, shape)])})"
 
 
-def _text(operation: HostOperation, x: list[str], dialect: Dialect, constant: Constant) -> str:
+def _text(operation: HostOperation, x: list[str], library: Library, constant: Constant) -> str:
     match operation.action:
         case Action.RESHAPE:
             return _reshaped(x[0], operation.shape)
         case Action.TRANSPOSE:
-            return f"{x[0]}.{dialect.permute}({', '.join(map(str, (0, *(axis + 1 for axis in operation.numbers))))})"
+            return f"{x[0]}.{library.permute}({', '.join(map(str, (0, *(axis + 1 for axis in operation.numbers))))})"
         case Action.CONCAT:
-            return f"{dialect.join}([{', '.join(x)}], {operation.numbers[0] + 1})"
+            return f"{library.join}([{', '.join(x)}], {operation.numbers[0] + 1})"
         case Action.SLICE:
             axis, *taken = operation.numbers
             index = constant(np.arange(*taken), np.int64, "host")
@@ -108,11 +88,11 @@ def _text(operation: HostOperation, x: list[str], dialect: Dialect, constant: Co
         case Action.EXP | Action.LOG:
             return f"host_{operation.action.value}({x[0]})"
         case Action.ROOT:
-            return f"{dialect.root}({x[0]})"
+            return f"{library.root}({x[0]})"
         case Action.FLOOR:
-            return f"{dialect.module}.floor({x[0]})"
+            return f"{library.module}.floor({x[0]})"
         case Action.ROUND:
-            return f"{dialect.module}.round({x[0]})"
+            return f"{library.module}.round({x[0]})"
         case Action.LESS | Action.EQUAL | Action.SELECT:
             return f"host_{operation.action.value}({', '.join(x)})"
         case Action.LOOK_UP:
@@ -120,9 +100,9 @@ def _text(operation: HostOperation, x: list[str], dialect: Dialect, constant: Co
         case Action.ALONG | Action.GREATEST | Action.ORDER:
             return f"host_{operation.action.value}({', '.join([*x, str(operation.numbers[0] + 1)])})"
         case Action.FILL:
-            return f"{dialect.module}.broadcast_to({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, operation.shape))}))"
+            return f"{library.module}.broadcast_to({x[1]}, ({x[0]}.shape[0], {', '.join(map(str, operation.shape))}))"
     assert operation.action in ARITHMETIC
     sign = {Action.ADD: "+", Action.SUB: "-", Action.MUL: "*", Action.DIV: "/"}.get(operation.action)
     if sign is not None:
         return f"{x[0]} {sign} {x[1]}"
-    return f"{dialect.module}.{'maximum' if operation.action is Action.MAX else 'minimum'}({x[0]}, {x[1]})"
+    return f"{library.module}.{'maximum' if operation.action is Action.MAX else 'minimum'}({x[0]}, {x[1]})"

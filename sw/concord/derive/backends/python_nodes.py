@@ -15,7 +15,7 @@ from concord.derive.backends.constants_file import ConstantArrays
 from concord.derive.backends.names import runs_of_layers
 from concord.derive.backends.node_walk import EVEN, NodeWalk, weight_of
 from concord.derive.backends.products import ProductPlan, norm
-from concord.derive.backends.python_host_partition import Dialect
+from concord.derive.backends.python_library import Library
 from concord.derive.flags import every
 from concord.golden import binary16
 from concord.spec.formats import Flag, Rounding
@@ -69,15 +69,14 @@ class PythonNodes(NodeWalk):
 
     Members
     -------
-    DIALECT : Dialect
-        Words of the library.
+    LIBRARY : Library
     LITERALS : bool
         Whether its functions take numbers for arrays of no axes.
     constants : ConstantArrays
         Those that the lines so far read.
     """
 
-    DIALECT: ClassVar[Dialect]
+    LIBRARY: ClassVar[Library]
     LITERALS: ClassVar[bool]
 
     def __init__(self, model: ir.Model, own: Collection[str]) -> None:
@@ -102,10 +101,6 @@ class PythonNodes(NodeWalk):
     def constant_name(self, hint: str) -> str:
         """The name of a new array."""
 
-    @abstractmethod
-    def constant_text(self, name: str) -> str:
-        """The array of a name in a line."""
-
     # Texts --------------------------------------------------------------------------------------
 
     def _put(self, output: str | None, text: str) -> str:
@@ -116,7 +111,7 @@ class PythonNodes(NodeWalk):
 
     def keep(self, array: npt.NDArray[Any], hint: str) -> str:
         """The text of a constant with these numbers."""
-        return self.constant_text(self.constants.name_of(array, self.constant_name(hint)))
+        return f'W["{self.constants.name_of(array, self.constant_name(hint))}"]'
 
     def constant(self, values: npt.ArrayLike, dtype: Any, hint: str) -> str:
         array = np.ascontiguousarray(np.asarray(values, dtype=dtype)).reshape(np.shape(values))
@@ -176,14 +171,14 @@ class PythonNodes(NodeWalk):
         return f"{self.name(value)}.shape[0]"
 
     def expand(self, name: str, shape: ir.Shape, batch: str) -> str:
-        return f"{self.DIALECT.module}.broadcast_to({name}, ({batch}, {', '.join(map(str, shape))}))"
+        return f"{self.LIBRARY.module}.broadcast_to({name}, ({batch}, {', '.join(map(str, shape))}))"
 
     def reshape(self, x: str, like: ir.Value, shape: ir.Shape, output: str | None = None) -> str:
         sizes = [self.batch(like)] if like.batched else []
         return self._put(output, f"{x}.reshape({', '.join([*sizes, *map(str, shape)])})")
 
     def transpose(self, x: str, perm: list[int], output: str) -> str:
-        return self._put(output, f"{x}.{self.DIALECT.permute}({', '.join(map(str, perm))})")
+        return self._put(output, f"{x}.{self.LIBRARY.permute}({', '.join(map(str, perm))})")
 
     def slice(self, node: ir.Slice) -> None:
         """Places in falling order are an index: PyTorch has no other way."""
@@ -201,7 +196,7 @@ class PythonNodes(NodeWalk):
         return f"{x}[..., {start}:{stop}]"
 
     def concat(self, xs: Sequence[str], axis: int, output: str | None = None) -> str:
-        return self._put(output, f"{self.DIALECT.join}([{', '.join(xs)}], {axis})")
+        return self._put(output, f"{self.LIBRARY.join}([{', '.join(xs)}], {axis})")
 
     def take(self, x: str, index: str, axis: int, output: str) -> str:
         return self._put(output, f"{x}[{':, ' * axis}{index}]")
@@ -238,7 +233,7 @@ class PythonNodes(NodeWalk):
                 self._put(self.name(carried.final), self.name(carried.param))
         for stack in node.stacked:
             name = self.name(stack.output)
-            self._put(name, f"{self.DIALECT.module}.stack({name}, 1)")
+            self._put(name, f"{self.LIBRARY.module}.stack({name}, 1)")
 
 
 def product_name(node: ir.MatMul | ir.Depthwise) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from concord.derive.backends.numpy_file import write_numpy
 from concord.derive.backends.onnx_file import write_onnx
-from concord.derive.backends.torch_file import write_torch
+from concord.derive.backends.python_file import write_numpy, write_torch
 from concord.derive.c.source import write_c
 from concord.derive.c_host.source import write_c_host
 from concord.derive.ir import Model

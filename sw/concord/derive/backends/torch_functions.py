@@ -106,10 +106,13 @@ def depthwise(x: Tensor, weight: Tensor) -> Tensor:
     return (x.to(weight.dtype) * weight).sum(-2)
 
 
-def grouped(x: Tensor, group: int) -> Tensor:
-    """``[samples, ...]`` as ``[runs, group, ...]``, filled up with the last sample."""
-    missing = -x.shape[0] % group
-    return torch.cat([x, x[-1:].expand(missing, *x.shape[1:])]).unflatten(0, (-1, group))
+def of_type(x: Tensor, kind: str) -> Tensor:
+    """Numbers of float64 as elements of a type; a cast to float16 would round twice. Of whole numbers NaN becomes 0."""
+    if kind == "float16":
+        x = real_to_half(x)
+    elif not kind.startswith("float"):
+        x = torch.nan_to_num(x, nan=0.0)
+    return x.to(getattr(torch, kind))
 
 
 def windows(

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from concord.derive.backends.constants_file import ConstantArrays, archive, reader, write_both
+from concord.derive.backends.constants_file import ConstantArrays, archive, write_both
 from concord.derive.backends.function_texts import defined, library_text
+from concord.derive.backends.python_library import Library, function_text, python_text
 from concord.derive.exact.arrays import Array, WindowPlaces
 from concord.derive.exact.library import LibraryWriter
 from concord.derive.exact.lowering import ArrayLowering, shapes_of
@@ -56,11 +57,6 @@ OUTPUTS = {{
 }}
 """
 _RESULT = {"numpy": "x.astype(kind)", "torch": "x.to(getattr(torch, kind))"}
-_IMPORTS = {
-    "numpy": "from pathlib import Path\n\nimport numpy as np\n",
-    "torch": "from pathlib import Path\n\nimport numpy as np\nimport torch\n",
-}
-_LIBRARY = {"numpy": "NumPy", "torch": "PyTorch and NumPy"}
 
 
 class PythonWriter(LibraryWriter):
@@ -196,14 +192,13 @@ def _arguments(window: WindowPlaces) -> str:
     return f"{window.kernel}, {window.strides}, {window.dilations}, {window.pads}"
 
 
-def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[str, bytes]:
+def to_python(network: IntegerNetwork, library: Library, constants: str) -> tuple[str, bytes]:
     """The text of a file for a library, and the contents of the file of ``constants`` that it reads.
 
     Parameters
     ----------
     network : IntegerNetwork
-    library : str
-        ``"numpy"`` or ``"torch"``.
+    library : Library
     constants : str
         The name of the npz file.
 
@@ -213,7 +208,7 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
         If a size of an input is open, or an operation mixes samples.
     """
     graph, shapes = network.graph, shapes_of(network.graph)
-    functions = library_text(library, f"{__package__}.numpy_functions", f"{__package__}.torch_functions")
+    functions = library_text(library.name, f"{__package__}.numpy_functions", f"{__package__}.torch_functions")
     own = "W run network INPUTS OUTPUTS Path np torch hashlib io constants_of kind start"
     names = Names([*defined(functions), *own.split()])
     writer = PythonWriter()
@@ -225,31 +220,19 @@ def to_python(network: IntegerNetwork, library: str, constants: str) -> tuple[st
         operands = list(dict.fromkeys(operation.inputs))
         local = dict(zip(operands, _operand_names(len(operands)), strict=True))
         result = lowering.write(operation, [Array(local[name], graph.is_wide(name)) for name in operation.inputs])
-        layers.append(
-            "\n    ".join([f"def {writer.layer}({', '.join(local.values())}):", *_body(writer.lines, result)])
-        )
+        layers.append(function_text(f"def {writer.layer}({', '.join(local.values())}):", _body(writer.lines, result)))
         arguments = ", ".join(variables[name] for name in operands)
         variables[operation.output] = names.new("codes", operation.output)
         calls.append(f"{variables[operation.output]} = {writer.layer}({arguments})")
     data = archive(writer.constants.arrays)
-    parts = [
-        _DOCSTRING.format(name=in_docstring(graph.name), library=_LIBRARY[library], constants=constants),
-        _IMPORTS[library] + "\n\n" + functions,
-        reader(data),
+    own_texts = [
         _tables(network, shapes),
-        _constants(library, constants),
         *layers,
         _network(network, variables, calls),
-        _RUN.format(result=_RESULT[library]).strip(),
+        _RUN.format(result=_RESULT[library.name]).strip(),
     ]
-    return parts[0] + "\n" + "\n\n\n".join(parts[1:]) + "\n", data
-
-
-def _constants(library: str, constants: str) -> str:
-    read = f"constants_of(Path(__file__).with_name({constants!r}))"
-    if library == "numpy":
-        return f"W = {read}"
-    return f"W = {{name: torch.as_tensor(values) for name, values in {read}.items()}}"
+    about = _DOCSTRING.format(name=in_docstring(graph.name), library=library.needs, constants=constants)
+    return python_text(library, about, [functions], (constants, data), *own_texts), data
 
 
 def _operand_names(count: int) -> list[str]:
@@ -286,9 +269,9 @@ def _network(network: IntegerNetwork, variables: dict[str, str], calls: list[str
     graph = network.graph
     head = f"def network({', '.join(variables[tensor] for tensor in graph.inputs.values())}):"
     results = ", ".join(variables[tensor] for tensor in graph.outputs.values())
-    return "\n    ".join([head, '"""Codes of the outputs from codes of the inputs."""', *calls, f"return [{results}]"])
+    return function_text(head, ['"""Codes of the outputs from codes of the inputs."""', *calls, f"return [{results}]"])
 
 
-def write_python(library: str, network: IntegerNetwork, path: Path) -> None:
+def write_python(library: Library, network: IntegerNetwork, path: Path) -> None:
     """Write the file, and the constants beside it; errors as of :func:`to_python`."""
     write_both(path, *to_python(network, library, path.with_suffix(".npz").name))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from concord.derive.backends.python_library import NUMPY, TORCH, Library
 from concord.derive.c_exact.source import write_exact
 from concord.derive.exact.onnx_file import write_onnx
 from concord.derive.exact.python_file import write_python
@@ -32,7 +33,7 @@ class ExactBackend:
     write_plain: Callable[..., str | None] | None = None
 
 
-def _write_python(library: str, network: IntegerNetwork, path: Path, origin: str = "") -> None:
+def _write_python(library: Library, network: IntegerNetwork, path: Path, origin: str = "") -> None:
     write_python(library, network, path)
 
 
@@ -46,8 +47,8 @@ def _write_c(flags: bool, network: IntegerNetwork, path: Path, origin: str = "")
 
 
 EXACT_BACKENDS = {
-    "numpy": ExactBackend(".py", partial(_write_python, "numpy")),
-    "torch": ExactBackend(".py", partial(_write_python, "torch")),
+    "numpy": ExactBackend(".py", partial(_write_python, NUMPY)),
+    "torch": ExactBackend(".py", partial(_write_python, TORCH)),
     "onnx": ExactBackend(".onnx", _write_onnx),
     "c": ExactBackend(".c", partial(_write_c, True), partial(_write_c, False)),
 }
