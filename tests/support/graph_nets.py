@@ -8,7 +8,7 @@ from concord.graph.ir import Node
 from concord.spec.training import TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.overflow_settings import OverflowSettings
-from support.compiled_nets import around, graph_of
+from support.expressions import graph_of
 
 #: Edges of six nodes.
 RING = [[k, (k + 1) % 6] for k in range(6)]
@@ -38,6 +38,17 @@ def whole(rng, *shape):
     values = rng.integers(-7, 8, shape).astype(float)
     values.reshape(-1)[0] = 7
     return values
+
+
+def around(node, perm=(0, 2, 1)):
+    """A product with its last two axes exchanged before and behind it."""
+    (x,), (y,), name = node.inputs, node.outputs, node.name
+    turned = [f"{name}.{what}" for what in ("turned", "back")]
+    middle = node.replace(inputs=(turned[0],), outputs=(f"{name}.product",))
+    return [
+        Node("Transpose", turned[0], (x,), (turned[0],), {"perm": perm}), middle,
+        Node("Transpose", turned[1], middle.outputs, (y,), {"perm": perm}),
+    ]  # fmt: skip
 
 
 def linear(rng, order, weight=None):

@@ -15,7 +15,8 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.network import TrainableNetwork
 from concord.train.tensor import Tensor
-from support.compiled_nets import graph_convolution, graph_of
+from support.compiled_nets import graph_convolution
+from support.expressions import graph_of
 from support.graph_nets import LAYERS, RING, linear, trainer, whole
 from support.rtl_configs import FED
 from support.train_digits import FORMATS, bits, on_emulator

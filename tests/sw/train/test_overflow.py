@@ -29,7 +29,7 @@ from concord.train.parameters import Parameter
 from concord.train.sites import root_of
 from concord.train.tensor import Tensor
 from support.bounded import within_bound
-from support.compiled_nets import graph_of
+from support.expressions import graph_of
 
 MLP = [{"op": "flatten"}, {"op": "dense", "outputs": 12}, {"op": "relu"}, {"op": "dense", "outputs": 4}]
 CNN = [
