@@ -1,7 +1,6 @@
 """Batch normalisation: its numbers by their definition in fractions, its derivative in double precision, and that what
 is judged is what is written."""
 
-import math
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -27,18 +26,15 @@ from concord.train.losses import ONLY, OutputLoss
 from concord.train.network import TrainableNetwork, batch
 from concord.train.norm import Running, Statistics, on_one_grid
 from concord.train.tensor import Dyadic, Tensor
+from support.exact_numbers import away, short, up, worth
 from support.train_digits import FORMATS as MORE
-from support.train_digits import bits, digits, few, on_emulator
+from support.train_digits import assert_a_break_changes_nothing, digits, few, on_emulator
 
 CNN = [
     {"op": "conv", "channels": 6, "pad": 1, "name": "first"}, {"op": "batch_norm"}, {"op": "relu"}, {"op": "max_pool"},
     {"op": "depthwise", "pad": 1}, {"op": "batch_norm", "momentum": 0.75}, {"op": "tanh"}, {"op": "max_pool"},
     {"op": "flatten"}, {"op": "dense", "outputs": 10}, {"op": "batch_norm"},
 ]  # fmt: skip
-
-
-def worth(mant, exp):
-    return Fraction(int(mant)) * Fraction(2) ** int(exp)
 
 
 @pytest.mark.slow
@@ -71,32 +67,10 @@ def test_numbers_on_one_grid():
     assert on_one_grid([(0, 0)], 8).mant.tolist() == [0]
 
 
-def away(x):
-    """The nearest whole number, halves away."""
-    size = math.floor(abs(x) + Fraction(1, 2))
-    return size if x >= 0 else -size
-
-
 def some_bits(x, width):
     """The nearest number of a width."""
     number = Dyadic.nearest(x, width)
     return number.value
-
-
-def up(x):
-    """``ceil(log2 x)`` of a fraction."""
-    k = x.numerator.bit_length() - x.denominator.bit_length() - 1
-    while Fraction(2) ** k < x:
-        k += 1
-    return k
-
-
-def short(values, grid, width=16):
-    """Fractions on a grid in a width, and its exponent: they stay where they are if they fit."""
-    most = 1 << width - 1
-    top = max(abs(v) for v in values)
-    exp = grid if top / Fraction(2) ** grid < most else up(top) - width + 1
-    return [max(min(away(v / Fraction(2) ** exp), most - 1), 1 - most) * Fraction(2) ** exp for v in values], exp
 
 
 def by_definition(y, exp, g, g_exp, scale, epsilon):
@@ -275,15 +249,7 @@ FORMATS = {
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_changes_nothing(formats, tmp_path):
     settings = {"epochs": 2, "batch": 20, "formats": FORMATS[formats]}
-    whole = trained(**settings)
-    whole.fit()
-    first = trained(**settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 2)
-    first.save(tmp_path / "c.npz")
-    second = trained(**settings)
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+    whole, second = assert_a_break_changes_nothing(lambda: trained(**settings), tmp_path / "c.npz")
     for name, norm in whole.network.norms.items():
         assert all(np.array_equal(a, second.network.norms[name].state[key]) for key, a in norm.state.items())
         assert all(a.dtype.kind == "i" for a in norm.state.values())

@@ -30,6 +30,7 @@ from concord.train.sites import root_of
 from concord.train.tensor import Tensor
 from support.bounded import within_bound
 from support.expressions import graph_of
+from support.train_digits import assert_a_break_changes_nothing
 
 MLP = [{"op": "flatten"}, {"op": "dense", "outputs": 12}, {"op": "relu"}, {"op": "dense", "outputs": 4}]
 CNN = [
@@ -397,14 +398,7 @@ def test_evidence_is_written_and_read():
 
 @pytest.mark.parametrize("method", ["evidence", "bound"])
 def test_a_break_changes_nothing(method, tmp_path):
-    whole = trainer(CNN, method=method, epochs=2)
-    whole.fit()
-    first, second = (trainer(CNN, method=method, epochs=2) for _ in range(2))
-    first.fit(lambda current: current.epoch == 1 and current.done == 2)
-    first.save(tmp_path / "c.npz")
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert everything(second) == everything(whole)
+    assert_a_break_changes_nothing(lambda: trainer(CNN, method=method, epochs=2), tmp_path / "c.npz", everything)
 
 
 @pytest.mark.parametrize(
