@@ -14,7 +14,6 @@ from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.golden.normalise import nearest, reciprocal_root
-from concord.graph.ir import Graph, Node
 from concord.image.packing import rounded_matrix
 from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
@@ -27,6 +26,7 @@ from concord.train.network import TrainableNetwork, batch
 from concord.train.norm import Running, Statistics, on_one_grid
 from concord.train.tensor import Dyadic, Tensor
 from support.exact_numbers import away, short, up, worth
+from support.expressions import network, tensor
 from support.train_digits import FORMATS as MORE
 from support.train_digits import assert_a_break_changes_nothing, digits, few, on_emulator
 
@@ -372,20 +372,16 @@ def test_normalisations_that_cannot_be_trained():
     with pytest.raises(CannotTrain, match="whose result nothing else reads"):
         TrainableNetwork(described(layers, (1, 8, 8)), TrainingFormats())
     rows = dict.fromkeys(("scale", "bias", "mean", "variance"), np.ones(4)) | {"epsilon": 1e-5, "momentum": 0.9}
-    nodes = [
-        Node("Dense", "d", ("x",), ("a",), {"weight": np.ones((3, 3)), "bias": np.zeros(3)}),
-        Node("BatchNorm", "n", ("a",), ("y",), rows),
-    ]
+    normal = tensor(1, 4, 3).same().then("BatchNorm", **rows)
     with pytest.raises(CannotTrain, match="along an axis that is not that of the outputs"):
-        TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4, 3))), TrainingFormats())
+        TrainableNetwork(network(normal), TrainingFormats())
     for change, message in (
         ({"epsilon": 0.0}, "epsilon above 0"), ({"momentum": 1.5}, "momentum in 0..1"),
         ({"variance": np.full(4, -1.0)}, "variances from 0 on"),
     ):  # fmt: skip
-        square = {"weight": np.ones((4, 4)), "bias": np.zeros(4)}
-        nodes = [Node("Dense", "d", ("x",), ("a",), square), Node("BatchNorm", "n", ("a",), ("y",), rows | change)]
+        normal = tensor(1, 4).same().then("BatchNorm", **rows | change)
         with pytest.raises(ValueError, match=message):
-            TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4))), TrainingFormats())
+            TrainableNetwork(network(normal), TrainingFormats())
 
 
 CONFIG = """
