@@ -49,13 +49,14 @@ from concord.program.trace import trace
 from concord.spec.presets import ECP5_85F, PRESETS
 from concord_bench import tasks
 from support import compiled_nets, npu_training, product_nets, quantised_nets, row_tiled_nets
+from support.expressions import ROOMY
 
 #: Samples that formats are chosen with.
 SAMPLES = 8
 #: Random networks over maps that are high enough for row tiles.
 RANDOM = 20
 #: Configurations by name.
-CONFIGS = {**PRESETS, "roomy": compiled_nets.ROOMY, "large": row_tiled_nets.LARGE}
+CONFIGS = {**PRESETS, "roomy": ROOMY, "large": row_tiled_nets.LARGE}
 NETS: dict[str, Callable] = {
     "attention": compiled_nets.attention,
     "magnitudes": compiled_nets.magnitudes,

@@ -7,16 +7,15 @@ import pytest
 
 from concord.compiler.model import compile_graph
 from concord.emulator import ReferenceMachine
-from concord.graph.ir import Node
 from concord.host import connect
 from concord.program import trace
 from concord.spec import multipliers
 from concord.spec.memmap import Reg
 from concord.spec.presets import TINY
 from support.back_door import connected
-from support.compiled_nets import graph_of
 from support.core_bench import execute
 from support.device_runs import check_seeds
+from support.expressions import network, tensor
 from support.program_gen import random_program
 from support.row_tiled_nets import conv
 from support.rtl_configs import SLIDING
@@ -50,19 +49,12 @@ def test_rows_that_share_their_multipliers(seed, monkeypatch):
     assert registers[Reg.CYCLES] == run.cycles
 
 
-def network(kernel, strides, pads):
+def between_products(kernel, strides, pads):
     """A depthwise convolution between two products, of twelve channels: three native vectors."""
     rng = np.random.default_rng(3)
-    return graph_of(
-        [
-            conv(rng, "first", "x", "a", (12, 3, 1, 1)),
-            Node("Relu", "r1", ("a",), ("b",)),
-            conv(rng, "deep", "b", "c", (12, 1, *kernel), group=12, strides=strides, pads=pads),
-            Node("Relu", "r2", ("c",), ("d",)),
-            conv(rng, "last", "d", "y", (4, 12, 1, 1)),
-        ],
-        x=(1, 3, 6, 8),
-    )
+    first = conv(rng, tensor(1, 3, 6, 8), 12, (1, 1)).relu()
+    deep = conv(rng, first, 12, kernel, 12, strides=strides, pads=pads).relu()
+    return network(conv(rng, deep, 4, (1, 1)))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +63,7 @@ def network(kernel, strides, pads):
 )
 def test_networks(device, kernel, strides, pads):
     """The bits and counters of the emulator, and the bits of a plain depthwise product."""
-    graph = network(kernel, strides, pads)
+    graph = between_products(kernel, strides, pads)
     compiled = compile_graph(graph, SLIDING)
     assert sum(chain.sliding for chain in trace(list(compiled.image.program), SLIDING).chains) == 3
     plain = SLIDING.replace(window_taps=0)

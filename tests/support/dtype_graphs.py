@@ -16,8 +16,6 @@ MORE = {"Split": OperatorKind.MOVING, "Twin": OperatorKind.PRECISE}
 #: Inputs and outputs of operators in random graphs.
 CHOICE = {"Dense": (1, 1), "Relu": (1, 1), "Slice": (1, 1), "Concat": (3, 1), "Add": (2, 1), "Softmax": (1, 1),
           "Split": (1, 2), "Twin": (1, 2), "LSTM": (3, 3)}  # fmt: skip
-#: A residual block.
-RESIDUAL = ("Conv c0 x > a", "Relu r0 a > b", "Conv c1 b > c", "Add s c b > d", "Relu r1 d > e", "Conv c2 e > y")
 
 
 @contextmanager

@@ -10,12 +10,45 @@ from itertools import count
 
 import numpy as np
 
-from concord.graph.ir import Node
+from concord.compiler.model import compile_graph
+from concord.graph.execute import run
+from concord.graph.ir import Graph, Node
 from concord.graph.ops import OPS
-from support.compiled_nets import ROOMY, check, graph_of
+from concord.networks.calibrated import emulate
+from concord.spec.presets import TINY
 from support.onnx_models import generator
 
 _NUMBERS = count()
+#: Small vectors, and memory for whatever a test needs.
+ROOMY = TINY.replace(narrow_depth=2048, wide_depth=2048, matrix_depth=8192, program_depth=512)
+
+
+def graph_of(nodes, **inputs):
+    """A graph of nodes, whose last output is the output; shapes follow from those of the inputs."""
+    shapes = dict(inputs)
+    for node in nodes:
+        found = OPS[node.op].shape(node, [shapes[name] if name else None for name in node.inputs])
+        shapes |= {name: shape for name, shape in zip(node.outputs, found, strict=True) if name}
+    outputs = [next(name for name in nodes[-1].outputs if name)]
+    batched = {name for name in (*inputs, *outputs) if shapes[name][:1] == (1,)}
+    graph = Graph("test", list(nodes), list(inputs), outputs, shapes, batched)
+    graph.check()
+    return graph
+
+
+def integers(rng, shape, limit=2):
+    return rng.integers(-limit, limit + 1, shape).astype(float)
+
+
+def check(graph, rng, config=ROOMY, samples=3, limit=2):
+    """Compile, run on the emulator and compare; returns the compiled network."""
+    inputs = {name: integers(rng, (samples, *graph.sample_shape(name)), limit) for name in graph.inputs}
+    want = run(graph, inputs)
+    compiled = compile_graph(graph, config)
+    got = emulate(compiled, inputs)
+    for name, values in want.items():
+        np.testing.assert_array_equal(got[name], values)
+    return compiled
 
 
 class Tensor:
@@ -31,7 +64,12 @@ class Tensor:
 
     def __init__(self, op, name, operands, shape, attrs=None):
         self.op, self.name, self.operands, self.shape, self.attrs = op, name, operands, shape, attrs or {}
-        self.number = next(_NUMBERS)
+        self.number, self.result = next(_NUMBERS), None
+
+    def called(self, result):
+        """The same tensor, with a name that is not made of that of its node."""
+        self.result = result
+        return self
 
     def then(self, op, *others, name=None, **attrs):
         """The result of an operator, of which this is the first operand."""
@@ -147,7 +185,7 @@ def network(y=None, **outputs):
             names[value] = value.name
             continue
         name = value.name or f"{value.op.lower()}{len(nodes)}"
-        names.setdefault(value, f"{name}.out")
+        names.setdefault(value, value.result or f"{name}.out")
         nodes.append(Node(value.op, name, tuple(names[x] for x in value.operands), (names[value],), value.attrs))
     graph = graph_of(nodes, **inputs)
     graph.outputs = list(outputs)

@@ -4,11 +4,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from concord.graph.ir import Node
 from concord.spec.training import TrainingFormats
 from concord.train import Samples, Settings, Trainer, described
 from concord.train.overflow_settings import OverflowSettings
-from support.compiled_nets import around, graph_of
+from support.expressions import network, tensor
 
 #: Edges of six nodes.
 RING = [[k, (k + 1) % 6] for k in range(6)]
@@ -40,17 +39,18 @@ def whole(rng, *shape):
     return values
 
 
+def mixed(x, weight):
+    """A product with a constant on the left, which is not trained."""
+    turned = x.transpose(0, 2, 1)
+    product = turned.then("Dense", name="a", weight=weight, bias=np.zeros(len(weight)), fixed=True)
+    return product.transpose(0, 2, 1)
+
+
 def linear(rng, order, weight=None):
     """A graph convolution of 5 nodes with 3 features, without a function, and its constants."""
-    a = whole(rng, 4, 5)
+    a, x = whole(rng, 4, 5), tensor(1, 5, 3)
     a[1, 2] = 0
     w, b = whole(rng, 6, 3) if weight is None else weight, whole(rng, 6)
-    dense = {"weight": w, "bias": np.zeros(6) if order == "A (X W)" else b}
-    mix = {"weight": a, "bias": np.zeros(4), "fixed": True}
     if order == "A (X W)":
-        nodes = [Node("Dense", "w", ("x",), ("p",), dense), *around(Node("Dense", "a", ("p",), ("q",), mix)),
-                 Node("Add", "b", ("q",), ("y",), {"constant": b})]  # fmt: skip
-    else:
-        one = Node("Dense", "one", ("x",), ("i",), {"weight": np.eye(3), "bias": np.zeros(3)})
-        nodes = [one, *around(Node("Dense", "a", ("i",), ("p",), mix)), Node("Dense", "w", ("p",), ("y",), dense)]
-    return graph_of(nodes, x=(1, 5, 3))
+        return network(mixed(x.dense(w, name="w"), a).combined("Add", b, name="b"))
+    return network(mixed(x.same("one").called("i"), a).called("p").dense(w, b, "w"))

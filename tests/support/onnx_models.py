@@ -45,6 +45,14 @@ def onnxruntime_results(proto, inputs, kind=np.float32):
     return session.run(None, {name: value if kind is None else value.astype(kind) for name, value in inputs.items()})
 
 
+def sample_results(proto, options=None, **inputs):
+    """Outputs of ONNX Runtime in the order of the model, which gets sample by sample and optimises as it likes."""
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    count = len(next(iter(inputs.values())))
+    each = [session.run(None, {name: values[k : k + 1] for name, values in inputs.items()}) for k in range(count)]
+    return [np.concatenate(parts) for parts in zip(*each, strict=True)]
+
+
 def exact_sums(unsigned):
     """Options of a session whose kernels for uint8 do not saturate sums of two products, as they do without VNNI."""
     options = onnxruntime.SessionOptions()

@@ -2,56 +2,41 @@
 
 import numpy as np
 
-from concord.graph.ir import Node
-from support.compiled_nets import graph_of
+from support.expressions import concat, network, tensor
 
 
-def conv(name, x, y, channels, outputs, group=1, kernel=(2, 2)):
+def conv(x, outputs, group=1):
     rng = np.random.default_rng(9)
-    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "group": group}
-    weight = rng.normal(0, 0.5, (outputs, channels // group, *kernel))
-    return Node("Conv", name, (x,), (y,), {"weight": weight, "bias": rng.normal(0, 0.2, outputs), **attrs})
+    weight = rng.normal(0, 0.5, (outputs, x.shape[1] // group, 2, 2))
+    return network(x.conv(weight, rng.normal(0, 0.2, outputs), group=group, name="last"))
 
 
 def dense(bias=0.1):
-    rng = np.random.default_rng(10)
-    attrs = {"weight": rng.normal(0, 0.5, (6, 9)), "bias": bias * np.arange(1, 7)}
-    return graph_of([Node("Dense", "last", ("x",), ("y",), attrs)], x=(1, 9))
+    weight = np.random.default_rng(10).normal(0, 0.5, (6, 9))
+    return network(tensor(1, 9).dense(weight, bias * np.arange(1, 7), "last"))
 
 
 def unfolded():
-    return graph_of([conv("last", "x", "y", 2, 6)], x=(1, 2, 3, 3))
+    return conv(tensor(1, 2, 3, 3), 6)
 
 
 def behind(group, outputs):
     """A convolution that does not read the input of the network."""
-    relu = Node("Relu", "relu", ("x",), ("a",))
-    return lambda: graph_of([relu, conv("last", "a", "y", 6, outputs, group)], x=(1, 6, 3, 3))
+    return lambda: conv(tensor(1, 6, 3, 3).relu("relu"), outputs, group)
 
 
 def steps():
     """A product at every step of a sequence whose channels are permuted and sliced apart behind it."""
     rng = np.random.default_rng(11)
-    attrs = {"weight": rng.normal(0, 0.5, (6, 5)), "bias": rng.normal(0, 0.3, 6)}
-    cut = {"axes": (2,), "steps": (1,)}
-    return graph_of(
-        [
-            Node("Transpose", "turn", ("x",), ("t",), {"perm": (0, 2, 1)}),
-            Node("Dense", "last", ("t",), ("d",), attrs),
-            Node("Slice", "low", ("d",), ("l",), {"starts": (0,), "stops": (3,), **cut}),
-            Node("Slice", "high", ("d",), ("h",), {"starts": (3,), "stops": (6,), **cut}),
-            Node("Sub", "sum", ("l", "h"), ("y",)),
-        ],
-        x=(1, 5, 4),
-    )
+    turned = tensor(1, 5, 4).transpose(0, 2, 1)
+    last = turned.dense(rng.normal(0, 0.5, (6, 5)), rng.normal(0, 0.3, 6), "last")
+    return network(last[:, :, :3] - last[:, :, 3:])
 
 
 def twice():
     """A product of which every element is two inputs."""
-    rng = np.random.default_rng(13)
-    attrs = {"weight": rng.normal(0, 0.5, (6, 10)), "bias": rng.normal(0, 0.3, 6)}
-    join = Node("Concat", "join", ("x", "x"), ("xx",), {"axis": 1})
-    return graph_of([join, Node("Dense", "last", ("xx",), ("y",), attrs)], x=(1, 5))
+    rng, x = np.random.default_rng(13), tensor(1, 5)
+    return network(concat(1, x, x).dense(rng.normal(0, 0.5, (6, 10)), rng.normal(0, 0.3, 6), "last"))
 
 
 #: Those whose weights are each in one place.

@@ -12,77 +12,63 @@ from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
 from concord.compiler.memory.row_tiling import prefixes
-from concord.graph.ir import Node
 from concord.host import connect
 from concord.spec.isa import Mem
 from concord.spec.presets import TINY
-from support.compiled_nets import graph_of
+from support.expressions import network, tensor
 
 #: Room for whole networks.
 LARGE = TINY.replace(narrow_depth=1536, wide_depth=1536, matrix_depth=1024, program_depth=4096, max_terms=1024)
 
 
-def window(strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1)):
-    """Geometry of a window."""
-    return {"strides": strides, "pads": pads, "dilations": dilations}
-
-
-def conv(rng, name, x, y, shape, group=1, **geometry):
+def conv(rng, x, outputs, kernel, group=1, name=None, **geometry):
     """A convolution with random weights ``[O, C / group, kh, kw]``."""
+    shape = (outputs, x.shape[1] // group, *kernel)
     weight = rng.normal(0, 1 / np.sqrt(np.prod(shape[1:])), shape)
-    attrs = {"weight": weight, "bias": rng.normal(0, 0.2, len(weight)), "group": group, **window(**geometry)}
-    return Node("Conv", name, (x,), (y,), attrs)
+    return x.conv(weight, rng.normal(0, 0.2, outputs), group=group, name=name, **geometry)
 
 
 def separable(height=12, width=6):
     """What a small MobileNet begins with, down to a product."""
     rng = np.random.default_rng(3)
-    return graph_of(
-        [
-            conv(rng, "first", "x", "a", (4, 2, 3, 3), strides=(2, 2), pads=(0, 0, 1, 1)),
-            Node("Relu", "r1", ("a",), ("b",)),
-            conv(rng, "deep", "b", "c", (4, 1, 3, 3), group=4, pads=(1, 1, 1, 1)),
-            Node("Relu", "r2", ("c",), ("d",)),
-            conv(rng, "point", "d", "e", (8, 4, 1, 1)),
-            Node("Relu", "r3", ("e",), ("f",)),
-            conv(rng, "down", "f", "g", (8, 1, 3, 3), group=8, strides=(2, 2), pads=(0, 0, 1, 1)),
-            Node("ReduceMean", "mean", ("g",), ("h",), {"axes": (2, 3), "keepdims": False}),
-            Node(
-                "Dense", "dense", ("h",), ("y",), {"weight": rng.normal(0, 0.4, (3, 8)), "bias": rng.normal(0, 0.2, 3)}
-            ),
-        ],
-        x=(1, 2, height, width),
-    )
+    down = {"strides": 2, "pads": (0, 0, 1, 1)}
+    x = conv(rng, tensor(1, 2, height, width), 4, (3, 3), name="first", **down).relu("r1")
+    x = conv(rng, x, 4, (3, 3), 4, "deep", pads=1).relu("r2")
+    x = conv(rng, x, 8, (1, 1), name="point").relu("r3")
+    mean = conv(rng, x, 8, (3, 3), 8, "down", **down).reduce("Mean", 2, 3, keep=False, name="mean")
+    return network(mean.dense(rng.normal(0, 0.4, (3, 8)), rng.normal(0, 0.2, 3), "dense"))
 
 
 def random_net(seed):
     """A few random layers with windows and residual sums, over a map that is high enough for row tiles."""
     rng = np.random.default_rng(seed)
     channels, height, width = (int(rng.integers(low, high)) for low, high in ((1, 7), (9, 17), (3, 6)))
-    shape, nodes, tensor = (1, channels, height, width), [], "x"
+    x = tensor(1, channels, height, width)
     for k in range(int(rng.integers(2, 6))):
         kind = rng.choice(["dense", "depthwise", "max", "average", "residual", "table"])
+        _, channels, height, width = x.shape
         geometry = _geometry(rng, height, width)
-        new, kernel = f"t{k}", geometry.pop("kernel")
-        kind = "dense" if kind == "residual" and tensor == "x" else kind  # an input is read by products only or by none
-        if kind in ("dense", "depthwise"):
-            outputs, group = (int(rng.integers(1, 7)), 1) if kind == "dense" else (channels, channels)
-            nodes.append(conv(rng, new, tensor, new, (outputs, channels // group, *kernel), group, **geometry))
+        name, kernel = f"t{k}", geometry.pop("kernel")
+        kind = "dense" if kind == "residual" and x.op is None else kind  # an input is read by products only or by none
+        if kind == "dense":
+            x = conv(rng, x, int(rng.integers(1, 7)), kernel, name=name, **geometry)
+        elif kind == "depthwise":
+            x = conv(rng, x, channels, kernel, channels, name, **geometry)
         elif kind == "residual":
-            nodes.append(conv(rng, f"{new}c", tensor, f"{new}c", (channels, channels, 3, 3), pads=(1, 1, 1, 1)))
-            nodes.append(Node("Add", new, (f"{new}c", tensor), (new,)))
+            x = conv(rng, x, channels, (3, 3), name=f"{name}c", pads=1).combined("Add", x, name=name)
         elif kind == "table":
-            nodes.append(Node("Function", new, (tensor,), (new,), {"functions": (("tanh", {}),)}))
+            x = x.function("tanh", name)
         else:
             geometry["pads"] = tuple(
                 min(pad, 1) if size > 1 else 0 for pad, size in zip(geometry["pads"], kernel * 2, strict=True)
             )
-            attrs = window(**geometry | {"dilations": (1, 1)}) | {"kernel": kernel}
-            attrs |= {} if kind == "max" else {"counted": attrs["pads"] if rng.integers(2) else (0, 0, 0, 0)}
-            nodes.append(Node("MaxPool" if kind == "max" else "AveragePool", new, (tensor,), (new,), attrs))
-        tensor = new
-        _, channels, height, width = graph_of(nodes, x=shape).shapes[tensor]
-    return graph_of(nodes, x=shape)
+            geometry["dilations"] = 1
+            if kind == "max":
+                x = x.pool("MaxPool", kernel, name=name, **geometry)
+            else:
+                counted = geometry["pads"] if rng.integers(2) else (0, 0, 0, 0)
+                x = x.pool("AveragePool", kernel, name=name, counted=counted, **geometry)
+    return network(x)
 
 
 def _geometry(rng, height, width):

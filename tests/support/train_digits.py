@@ -45,15 +45,21 @@ def bits(network):
     return {k: [p.weight.tobytes(), p.acc.tobytes(), p.exp.tobytes()] for k, p in network.parameters.items()}
 
 
-def assert_a_break_changes_nothing(make, path):
-    """A run that goes on from its checkpoint in the second epoch is the whole one; ``make`` begins a run."""
+def assert_a_break_changes_nothing(make, path, numbers=None):
+    """A run that goes on from its checkpoint in the second epoch is the whole one; ``make`` begins a run.
+
+    ``numbers`` of a run must be the same, besides what is said of its epochs. Returns the whole run, and the other.
+    """
     whole, first, second = (make() for _ in range(3))
     whole.fit()
     first.fit(lambda t: t.epoch == 1 and t.done == 1)
     first.save(path)
     second.restore(path)
+    assert (second.epoch, second.done, second.running) == (1, 1, first.running)
     second.fit()
-    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+    numbers = numbers or (lambda run: bits(run.network))
+    assert numbers(second) == numbers(whole) and second.history == whole.history
+    return whole, second
 
 
 def on_emulator(compiled, samples):

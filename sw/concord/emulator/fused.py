@@ -108,10 +108,9 @@ class FusedPass:
         self.shape, self.rows = rows.shape, rows.ravel()
         self._mfu_ops = () if chain is None else chain.mfu_ops
         self._ops = np.array([mfu_op.op for mfu_op in self._mfu_ops], dtype=np.int64)
-        self._operands = np.zeros((len(operands), len(self.rows)), dtype=np.int64)
-        for k, index in enumerate(operands):
-            if index is not None:
-                self._operands[k] = index.ravel() * config.native
+        none = np.zeros(len(self.rows), dtype=np.int64)
+        places = [none if index is None else index.ravel() * config.native for index in operands]
+        self._operands = np.array(places, dtype=np.int64).reshape(len(operands), len(self.rows))
         self._into_matrix = matrix is not None
         blocks, fmt = (targets.get(Mem.NARROW), config.act) if matrix is None else (matrix, config.wgt)
         self._wide, self._blocks = (

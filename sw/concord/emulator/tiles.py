@@ -39,10 +39,7 @@ class Tiles:
         every = list(dict.fromkeys(chains))
         self.written = {tile for chain in every for tile in written_tiles(chain, config)}
         self._changed = self.written | earlier
-        numbers = set(self.written)
-        for chain in every:
-            if self.own(chain):
-                numbers |= self._read(chain)
+        numbers = self.written.union(*(self._read(chain) for chain in every if self.own(chain)))
         self.numbers: Ids = np.array(sorted(numbers), dtype=np.int64)
 
     @cached_property

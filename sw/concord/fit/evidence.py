@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -87,21 +88,24 @@ class Judge:
         labels: Ints | None = None,
         say: Callable[[str], None] = lambda _: None,
     ):
-        self.graph, self.budget, self.labels = graph, budget, labels
+        self.graph, self.budget, self.labels, self._say = graph, budget, labels, say
         self.inputs = {name: np.asarray(values) for name, values in inputs.items()}
         self.count = len(next(iter(self.inputs.values())))
         if self.count < 2:
             raise ValueError(f"inputs must have at least 2 samples, not {self.count}")
-        few = calibration_of(graph, {name: values[:MADE_WITH] for name, values in self.inputs.items()})
-        self.halves = few.some(0, 2), few.some(1, 2)
-        classes = [few.best]
-        for start in range(MADE_WITH, self.count, MADE_WITH):
-            say(f"computing in double precision: {start} of {self.count} samples")
-            part = {name: values[start : start + MADE_WITH] for name, values in self.inputs.items()}
-            classes.append(few.decided(execute.run(graph, part)[graph.outputs[0]]))
-        #: Decisions for all samples in double precision.
-        self.best: Ints = np.concatenate(classes)
+        self._few = calibration_of(graph, {name: values[:MADE_WITH] for name, values in self.inputs.items()})
+        self.halves = self._few.some(0, 2), self._few.some(1, 2)
         self._known: dict[tuple[object, ...], Verdict] = {}
+
+    @cached_property
+    def best(self) -> Ints:
+        """Decisions for all samples in double precision."""
+        classes = [self._few.best]
+        for start in range(MADE_WITH, self.count, MADE_WITH):
+            self._say(f"computing in double precision: {start} of {self.count} samples")
+            part = {name: values[start : start + MADE_WITH] for name, values in self.inputs.items()}
+            classes.append(self._few.decided(execute.run(self.graph, part)[self.graph.outputs[0]]))
+        return np.concatenate(classes)
 
     @property
     def classes(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from concord.frontend.tflite_file import FlatModel, FlatOperator, FlatOptions, FlatTensor, Values
+from concord.utils.grouping import by_key
 
 #: Operators of which every element of the result is one of an element, or of those at its place and a constant.
 POINT_WISE = frozenset(
@@ -40,12 +41,10 @@ class FlatRewriting:
         self.source = model
         self.tensors = list(model.tensors)
         self.operators: list[FlatOperator] = []
-        self.readers: dict[int, list[FlatOperator]] = {}
-        self.makers: dict[int, FlatOperator] = {}
-        for operator in model.operators:
-            for index in dict.fromkeys(operator.inputs):
-                self.readers.setdefault(index, []).append(operator)
-            self.makers.update(dict.fromkeys(operator.outputs, operator))
+        self.readers = by_key(
+            (index, operator) for operator in model.operators for index in dict.fromkeys(operator.inputs)
+        )
+        self.makers = {index: operator for operator in model.operators for index in operator.outputs}
 
     def like(self, index: int, shape: Sequence[int], what: str) -> int:
         """A new tensor with the codes of another one."""

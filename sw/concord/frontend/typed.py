@@ -27,6 +27,7 @@ from concord.frontend.load import load, opset
 from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import TensorTypes
 from concord.graph.passes.dtypes import Conversion, Input, Types
+from concord.utils.grouping import by_key
 
 #: Domain and name of the function that is a conversion.
 DOMAIN, FUNCTION = "concord", "ToNarrow"
@@ -175,10 +176,7 @@ class _Places:
         self.writers = {name: number for number, node in enumerate(proto.graph.node) for name in node.output if name}
         self.names = {*self.writers, *(value.name for value in proto.graph.input)}
         self.nodes = list(proto.graph.node)
-        self.readers: dict[str, list[tuple[Any, int]]] = {}
-        for node in self.nodes:
-            for index, name in enumerate(node.input):
-                self.readers.setdefault(name, []).append((node, index))
+        self.readers = by_key((name, (node, index)) for node in self.nodes for index, name in enumerate(node.input))
         self.producers = {name: node for node in graph.nodes for name in node.outputs if name}
 
     def edges(self, conversion: Conversion) -> Iterator[tuple[Any, int, set[Input]]]:

@@ -16,6 +16,7 @@ from concord.golden.codes import Codes
 from concord.graph.ops import OPS, operator_of
 from concord.graph.ops.attributes import Record
 from concord.graph.ops.base import Shape
+from concord.utils.grouping import by_key
 
 __all__ = ["Graph", "Node", "Shape", "fresh"]
 
@@ -151,11 +152,7 @@ class Graph:
 
     def readers(self) -> dict[str, list[Node]]:
         """The nodes that read a tensor, for all tensors that any reads: for who asks for many of them."""
-        readers: dict[str, list[Node]] = {}
-        for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
-                readers.setdefault(name, []).append(node)
-        return readers
+        return by_key((name, node) for node in self.nodes for name in dict.fromkeys(node.inputs))
 
     def is_between(self, tensor: str) -> bool:
         """True if only nodes see a tensor: it is no output and no state, and no exporter chose codes for it."""

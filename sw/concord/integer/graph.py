@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from concord.integer.float32 import Integers
 from concord.integer.wide_numbers import WideNumbers
 from concord.transfer import Codes
+from concord.utils.grouping import by_key
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,11 +118,7 @@ class IntegerGraph:
 
 def readers(operations: Sequence[IntegerOperation]) -> dict[str, list[IntegerOperation]]:
     """Operations by the tensor that they read."""
-    users: dict[str, list[IntegerOperation]] = {}
-    for operation in operations:
-        for name in dict.fromkeys(operation.inputs):
-            users.setdefault(name, []).append(operation)
-    return users
+    return by_key((name, operation) for operation in operations for name in dict.fromkeys(operation.inputs))
 
 
 def live(graph: IntegerGraph) -> list[IntegerOperation]:

@@ -16,6 +16,7 @@ from concord.graph.ir import Graph
 from concord.host.rates import Rates, rates, spoken
 from concord.program.allocator import CapacityError
 from concord.spec.config import NpuConfig
+from concord.utils.grouping import by_key
 
 #: Presets whose rates are within this share of the best one have equal rates: what the core computes decides then.
 #: As much depends on how the requests of a batch fall.
@@ -110,9 +111,7 @@ class Ranking:
         """Line about the preset of a board that was taken, and why; ``refusals`` are those that were tried."""
         refused = {refusal.config for refusal in refusals}
         left = [candidate for candidate in self.candidates if candidate.config not in refused]
-        shorts: dict[str, list[str]] = {}
-        for refusal in refusals:
-            shorts.setdefault(refusal.short, []).append(refusal.config.name)
+        shorts = by_key((refusal.short, refusal.config.name) for refusal in refusals)
         reasons = [f"{' and '.join(names)} refused: {short}" for short, names in shorts.items()]
         start = f"preset {taken.name} of {board}"
         if len(left) < 2:
@@ -212,9 +211,7 @@ def refused_by_all(graph: Graph, board: str | None, refusals: Sequence[PresetRef
     if not others:
         error = first.error
         return Unsupported(graph.name, error.reasons, first.config.name) if isinstance(error, Unsupported) else error
-    presets: dict[tuple[str, ...], list[str]] = {}
-    for refusal in refusals:
-        presets.setdefault(_reasons(refusal), []).append(refusal.config.name)
+    presets = by_key((_reasons(refusal), refusal.config.name) for refusal in refusals)
     lines = [f"{', '.join(names)}: " + "\n    ".join(reasons) for reasons, names in presets.items()]
     if (least := nearest(refusals)) is None:
         return Unsupported(graph.name, lines, str(board))

@@ -27,6 +27,7 @@ from concord.program import Trace, trace
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg
 from concord.utils.arrays import Bools, Float32s, FloatArray, Ids
+from concord.utils.grouping import by_key
 
 #: Vectors by memory, from one chunk of samples after the other.
 Pieces = dict[Mem, list[Float32s]]
@@ -226,10 +227,7 @@ def _last_chains(compiled: Compiled, run: Trace) -> dict[int, list[int]]:
     starts, last = compiled.starts, dict[int, int]()
     for k, chain in enumerate(run.chains):
         last[bisect_right(starts, chain.pc) - 1] = k
-    ending: dict[int, list[int]] = {}
-    for layer, k in last.items():
-        ending.setdefault(k, []).append(layer)
-    return ending
+    return by_key((k, layer) for layer, k in last.items())
 
 
 def _copies(compiled: Compiled, part: LayerElements) -> dict[Mem, slice]:

@@ -66,23 +66,25 @@ class RecordWriter:
 
     def record(self, value: Any) -> Any:
         """A field, or an object with fields; ``TypeError`` for what no record can hold."""
-        if value is None or isinstance(value, bool | int | str):
-            return value
-        if isinstance(value, np.float32):
-            return {"float32": float(value).hex()}
-        if isinstance(value, tuple):
-            return [self.record(item) for item in value]
-        if isinstance(value, np.ndarray):
-            return {"array": self._array(value), "dtype": value.dtype.name}
-        if isinstance(value, TransferTable):
-            return {"table": self._site_of(value)}
-        if isinstance(value, Codes):
-            return {"scheme": target_record(value)}
-        if is_dataclass(value) and _is_own(type(value)):
-            kind = f"{type(value).__module__.removeprefix(_PACKAGE + '.')}.{type(value).__name__}"
-            items = {item.name: self.record(getattr(value, item.name)) for item in fields(value)}
-            return {"kind": kind, "fields": items}
-        raise TypeError(f"fields must be numbers, texts, arrays, tables, schemes or records, not {value!r}")
+        match value:
+            case None | bool() | int() | str():
+                return value
+            case _ if isinstance(value, np.float32):
+                return {"float32": float(value).hex()}
+            case tuple():
+                return [self.record(item) for item in value]
+            case np.ndarray():
+                return {"array": self._array(value), "dtype": value.dtype.name}
+            case TransferTable():
+                return {"table": self._site_of(value)}
+            case Codes():
+                return {"scheme": target_record(value)}
+            case _ if is_dataclass(value) and _is_own(type(value)):
+                kind = f"{type(value).__module__.removeprefix(_PACKAGE + '.')}.{type(value).__name__}"
+                items = {item.name: self.record(getattr(value, item.name)) for item in fields(value)}
+                return {"kind": kind, "fields": items}
+            case _:
+                raise TypeError(f"fields must be numbers, texts, arrays, tables, schemes or records, not {value!r}")
 
     def _array(self, value: NDArray[Any]) -> int:
         """The number of an array."""

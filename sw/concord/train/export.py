@@ -70,10 +70,8 @@ class _Writer:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         #: Products with a constant on the left, by the nodes that are written as part of them, and by their own name.
-        self.left: dict[str, tuple[Node, Node, Node]] = {}
-        for node in graph.nodes:
-            if (around := _on_the_left(graph, node)) is not None:
-                self.left |= {part.name: around for part in around}
+        products = [around for node in graph.nodes if (around := _on_the_left(graph, node)) is not None]
+        self.left = {part.name: around for around in products for part in around}
         reshaped = [name for node in graph.nodes if node.op == "Reshape" for name in (*node.inputs, *node.outputs)]
         ends = set(graph.inputs) | set(graph.outputs)
         first = all(graph.shapes[name][:1] == (1,) for name in {*reshaped, *ends})

@@ -13,8 +13,8 @@ from concord.graph.execute import run
 from concord.networks.calibrated import emulate
 from concord.report import analyse
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import ROOMY, attention, check, random_product
-from support.expressions import exact, network, tensor, whole
+from support.compiled_nets import attention, random_product
+from support.expressions import ROOMY, check, exact, network, tensor, whole
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096, matrix_depth=16384)}
 EXACT = [(name, seed) for name in CONFIGS for seed in range(40)]

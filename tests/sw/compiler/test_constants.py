@@ -11,8 +11,7 @@ from concord.frontend.errors import UnsupportedModel
 from concord.graph.execute import run
 from concord.graph.passes import scales
 from concord.networks.calibrated import emulate
-from support.compiled_nets import ROOMY
-from support.expressions import network, tensor
+from support.expressions import ROOMY, network, tensor
 from support.onnx_models import floats, model, node
 
 RNG = np.random.default_rng(0)

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from support import compiled_nets
-from support.compiled_nets import ROOMY
-from support.expressions import concat, exact, tensor, whole
+from support import expressions
+from support.expressions import ROOMY, concat, exact, tensor, whole
 
 SAME = {"kernel": 3, "pads": 1}
 OPERATIONS = ["Add", "Sub", "Mul", "Max", "Min"]
@@ -256,14 +255,14 @@ def test_the_comparison_notices_one_wrong_number(monkeypatch):
     """The least difference there is between binary16 numbers, in one element of one sample."""
     y = image(2, 4, 4).whole_conv(3, 2, 2) + 9.0
     exact(y)
-    original = compiled_nets.run
+    original = expressions.run
 
     def wrong(*args, **options):
         found = original(*args, **options)
         found["y"][-1, -1, -1, -1] *= 1 + 2.0**-10
         return found
 
-    monkeypatch.setattr(compiled_nets, "run", wrong)
+    monkeypatch.setattr(expressions, "run", wrong)
     with pytest.raises(AssertionError):
         exact(y)
 

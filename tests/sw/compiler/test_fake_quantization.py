@@ -14,7 +14,7 @@ from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.spec.isa import Op
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import graph_of
+from support.expressions import graph_of
 from support.onnx_models import node, onnxruntime_results, ops
 from support.quantised_nets import BRIDGES, CODES, QdqMaker, bridged
 

@@ -11,7 +11,7 @@ from concord.frontend import import_model
 from concord.graph.execute import run
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY
+from support.expressions import ROOMY
 from support.onnx_expressions import given, model_of, op
 from support.onnx_models import onnxruntime_results
 

@@ -8,8 +8,8 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import ROOMY, check, grouped_softmax, integers
-from support.expressions import exact, tensor
+from support.compiled_nets import grouped_softmax
+from support.expressions import ROOMY, check, exact, integers, tensor
 from support.onnx_expressions import given, model_of, op
 from support.onnx_models import floats, onnxruntime_results, samples
 

@@ -8,8 +8,7 @@ from concord.compiler.model import compile_graph
 from concord.graph.execute import run
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY
-from support.expressions import exact, network, tensor, whole
+from support.expressions import ROOMY, exact, network, tensor, whole
 
 WIDE = ECP5_85F.replace(narrow_depth=8192, wide_depth=8192)
 

@@ -11,7 +11,8 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY, check, large_windows
+from support.compiled_nets import large_windows
+from support.expressions import ROOMY, check
 from support.onnx_models import floats, ints, model, node, onnxruntime_results, samples, unary
 
 CONFIGS = {

@@ -12,8 +12,7 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.networks import layer_results
 from concord.spec.presets import ECP5_85F_256, TINY
-from support.compiled_nets import ROOMY, check
-from support.expressions import concat, exact, network, tensor, whole
+from support.expressions import ROOMY, check, concat, exact, network, tensor, whole
 from support.onnx_models import model, node
 
 

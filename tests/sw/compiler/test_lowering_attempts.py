@@ -8,7 +8,7 @@ from concord.compiler.lowering.lower import Lowering
 from concord.compiler.lowering.rules import RULES
 from concord.graph.ir import Graph, Node
 from concord.spec.isa import Op
-from support.compiled_nets import ROOMY
+from support.expressions import ROOMY
 
 NODE = Node("Relu", "relu", ("x",), ("y",))
 

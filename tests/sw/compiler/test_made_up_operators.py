@@ -31,7 +31,7 @@ from concord.spec.presets import ECP5_85F, TINY
 from concord.spec.training import TrainingFormats
 from concord.train.export import export_onnx
 from concord.train.network import CannotTrain, TrainableNetwork
-from support.compiled_nets import ROOMY, check, graph_of
+from support.expressions import ROOMY, check, graph_of
 
 
 def softshrink(node, inputs):

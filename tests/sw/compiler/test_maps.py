@@ -7,7 +7,7 @@ from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY, check
+from support.expressions import ROOMY, check
 from support.onnx_expressions import given, model_of, op
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096)}

@@ -14,8 +14,7 @@ from concord.host import connect
 from concord.networks.calibrated import calibration_of, emulate
 from concord.spec.formats import Flag
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY
-from support.expressions import network, tensor
+from support.expressions import ROOMY, network, tensor
 from support.onnx_models import model, node
 
 WIDE = ECP5_85F.replace(narrow_depth=8192, wide_depth=8192, matrix_depth=8192)

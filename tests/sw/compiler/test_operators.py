@@ -29,7 +29,7 @@ from concord.spec.presets import TINY
 from concord.spec.training import TrainingFormats
 from concord.train.export import export_onnx
 from concord.train.network import TRAINABLE, TrainableNetwork
-from support.compiled_nets import ROOMY, graph_of
+from support.expressions import ROOMY, graph_of
 from support.operator_examples import EXAMPLES, example
 
 SOURCES = Path(__file__).parents[3] / "sw" / "concord"

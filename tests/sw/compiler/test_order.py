@@ -21,8 +21,7 @@ from concord.host.rates import rates
 from concord.spec.presets import ECP5_85F, TINY
 from same_images import NETS
 from support import orders, random_models
-from support.compiled_nets import ROOMY, graph_of
-from support.expressions import concat, network, tensor
+from support.expressions import ROOMY, concat, graph_of, network, tensor
 from support.onnx_expressions import given, model_of, op
 from support.onnx_models import agrees, node, onnxruntime_results
 from support.trained import DATA, needs_data

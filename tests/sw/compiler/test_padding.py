@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY
-from support.expressions import exact, tensor, whole
+from support.expressions import ROOMY, exact, tensor, whole
 
 CONFIGS = {"tiny": ROOMY, "ecp5-85f": ECP5_85F.replace(narrow_depth=4096, wide_depth=4096, matrix_depth=16384)}
 MODES = ["constant", "edge", "reflect", "wrap"]

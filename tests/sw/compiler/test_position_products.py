@@ -13,8 +13,8 @@ from concord.compiler.lowering.position_products import folded, runs
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph.ops import OPS
-from support.compiled_nets import ROOMY, check, graph_convolution, integers
-from support.expressions import exact, network, tensor, whole
+from support.compiled_nets import graph_convolution
+from support.expressions import ROOMY, check, exact, integers, network, tensor, whole
 
 
 def mixed(weight, *shape, bias=None):

@@ -10,7 +10,8 @@ from concord.graph.execute import run
 from concord.graph.ir import Node
 from concord.networks.calibrated import emulate
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import graph_of, recurrent
+from support.compiled_nets import recurrent
+from support.expressions import graph_of
 
 CONFIG = ECP5_85F.replace(native=8, lanes=4, mfu_lanes=2, table_depth=2048)
 PEEPHOLE = np.random.default_rng(3).normal(0, 0.5, (1, 33))

@@ -25,7 +25,7 @@ from concord.image import Image, ImageError, Phase
 from concord.networks.folder import IMAGE, load_package, recompile, save_package
 from concord.program.allocator import CapacityError
 from concord_bench.language_model.decoder import Sizes, random_weights, step_model
-from support.compiled_nets import ROOMY
+from support.expressions import ROOMY
 from support.rtl_configs import WRITABLE
 from support.stateful_nets import (
     EXACT,

@@ -15,8 +15,8 @@ from concord.networks.calibrated import emulate
 from concord.program import trace
 from concord.spec.isa import Op
 from concord.spec.presets import ECP5_85F
-from support.compiled_nets import ROOMY, attention, check, heads, random_product
-from support.expressions import exact, network, tensor
+from support.compiled_nets import attention, heads, random_product
+from support.expressions import ROOMY, check, exact, network, tensor
 
 WRITABLE = {
     "tiny": ROOMY.replace(writable_matrix=True),

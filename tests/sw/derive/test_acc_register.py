@@ -9,9 +9,10 @@ from concord.derive.model import derive_image, derive_package
 from concord.host import connect
 from concord.overflow import analyse_machine
 from concord.spec.presets import TINY, with_accumulator
-from support.compiled_nets import ROOMY, perceptron, residual
+from support.compiled_nets import perceptron, residual
 from support.derived_backends import emulated_flags, with_c
 from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
+from support.expressions import ROOMY
 from support.program_gen import random_program
 
 CONFIGS = {

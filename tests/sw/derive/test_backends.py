@@ -10,9 +10,9 @@ from concord.frontend import import_model
 from concord.spec.formats import Rounding
 from concord.spec.presets import ECP5_85F, TINY
 from support import compiled_nets
-from support.compiled_nets import ROOMY
 from support.derived_backends import CONFIGS, compiled, networks
 from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
+from support.expressions import ROOMY
 from support.program_gen import random_program
 from support.small_examples import SMALL
 from support.trained import DATA, needs_data

@@ -23,10 +23,10 @@ from support import compiled_nets, random_models
 from support.c_compilers import IN_32_BITS, cortex_m4, every_level, every_way, links, random_networks, zig
 from support.c_models import compare, compare_image, compare_package, compare_program, finite, model_of, program
 from support.c_units import ModelUnit, word
-from support.compiled_nets import ROOMY
 from support.derive_models import MODELS, Maker, at_limits, flagged, limits, samples
 from support.derived_backends import CONFIGS, emulated_flags, needs_c
 from support.derived_modules import emulated, image_of_memories, program_rng, same
+from support.expressions import ROOMY
 from support.halves import halves, pairs
 from support.program_gen import random_program
 from support.trained import DATA, needs_data

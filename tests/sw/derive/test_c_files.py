@@ -19,9 +19,9 @@ from concord.derive.model import derive_package
 from concord.spec.presets import TINY
 from support import compiled_nets
 from support.c_models import compare, compare_package, model_of, program
-from support.compiled_nets import ROOMY
 from support.derive_models import MODELS, Maker, flagged, limits, softmax
 from support.derived_backends import needs_c
+from support.expressions import ROOMY
 
 pytestmark = needs_c
 

@@ -22,8 +22,8 @@ from concord.spec.presets import ECP5_25F, TINY, with_mantissas
 from support import c_hosts, compiled_nets, fed_nets
 from support.c_hosts import compared, needs_compiler, of_driver, perceptron, same, samples_of
 from support.commands import run as command
-from support.compiled_nets import ROOMY, graph_of
 from support.derived_modules import random_inputs
+from support.expressions import ROOMY, graph_of
 from support.fed_model import FedModel
 from support.link_model import ModelTransport
 from support.rtl_configs import FED, FED_AHEAD

@@ -7,8 +7,9 @@ from concord.compiler.model import compile_graph
 from concord.derive.backends.registry import BACKENDS
 from concord.derive.model import derive_package
 from concord.derive.modules import module_of
-from support.compiled_nets import ROOMY, perceptron
+from support.compiled_nets import perceptron
 from support.derived_backends import needs_torch
+from support.expressions import ROOMY
 
 PYTHON = [name for name, backend in BACKENDS.items() if backend.suffix == ".py"]
 python = pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from concord.spec.formats import BINARY16_MAX, NOISE_BITS, ExponentMode, Flag
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
 from support import compiled_nets
-from support.compiled_nets import ROOMY
 from support.derive_models import FORM, MODELS, Maker, at_limits, flagged, limits, samples
 from support.derive_runners import text_of_torch
 from support.derived_backends import CONFIGS, emulated_flags, needs_torch, on_onnxruntime, with_c
 from support.derived_modules import emulated, image_of_memories, program_rng, random_inputs, same
+from support.expressions import ROOMY
 from support.program_gen import random_program
 
 

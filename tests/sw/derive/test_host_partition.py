@@ -19,10 +19,10 @@ from concord.graph.ops import OPS, OperatorKind
 from concord.host import connect
 from concord.spec.presets import TINY
 from support import compiled_nets
-from support.compiled_nets import ROOMY, graph_of
 from support.derive_models import HOST_PARTITIONS, samples
 from support.derived_backends import every, networks, on_numpy, on_onnxruntime
 from support.derived_modules import same
+from support.expressions import ROOMY, graph_of
 from support.host_stage_nets import NETWORKS, PRESET, inputs_of
 from support.operator_examples import EXAMPLES, example
 

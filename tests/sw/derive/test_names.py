@@ -6,9 +6,9 @@ import pytest
 from concord.compiler.model import compile_graph
 from concord.derive.model import derive_package
 from concord.graph.ir import Graph, Node
-from support.compiled_nets import ROOMY
 from support.derived_backends import emulated_flags, every
 from support.derived_modules import emulated, same
+from support.expressions import ROOMY
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from concord.frontend import import_model
 from concord.host import connect
 from concord.spec.presets import ECP5_85F, TINY
 from support import compiled_nets
-from support.compiled_nets import ROOMY
 from support.derived_modules import load_derived, same
+from support.expressions import ROOMY
 from support.trained import DATA, needs_data
 
 NETS = (

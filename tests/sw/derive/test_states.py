@@ -6,8 +6,8 @@ import pytest
 from concord.compiler.model import compile_graph
 from concord.derive.model import derive_package
 from concord.host import connect
-from support.compiled_nets import ROOMY
 from support.derived_backends import networks, with_c
+from support.expressions import ROOMY
 from support.stateful_nets import EXACT, ROUNDED
 
 

@@ -17,10 +17,10 @@ from concord.image import MemorySegment, pack_matrix, pack_vectors
 from concord.image.packing import pack_narrow
 from concord.spec.formats import BlockFormat
 from concord.spec.memmap import RegionId
-from support.compiled_nets import ROOMY, graph_of
 from support.derive_models import Maker
 from support.derived_backends import with_c
 from support.derived_modules import random_inputs, same
+from support.expressions import ROOMY, graph_of
 from support.rtl_configs import WRITABLE, WRITABLE_ENGINES
 from support.written_rows import CONFIGS, GROWING, OVERWRITTEN, image_of, on_reference, products_of, random_image
 

@@ -13,8 +13,9 @@ from concord.program import Span, trace, verify
 from concord.program.assembler import assemble
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from support.compiled_nets import ROOMY, attention, gru, residual
+from support.compiled_nets import attention, gru, residual
 from support.engine_programs import FEEDBACK, SOURCE_AND_OPERAND, STRIDE, feedback_memories
+from support.expressions import ROOMY
 from support.program_gen import random_program
 from support.reference_runs import assert_machines_agree
 

@@ -9,7 +9,8 @@ from concord.fit.bounds import is_depthwise, least_cycles
 from concord.graph.ir import Node
 from concord.networks.window_steps import measured_steps
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, UP5K
-from support.compiled_nets import graph_of, perceptron
+from support.compiled_nets import perceptron
+from support.expressions import graph_of
 
 CONFIGS = (
     ECP5_85F,

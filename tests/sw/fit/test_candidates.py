@@ -16,7 +16,8 @@ from concord.spec.blocks import LEAST_RAM_WORDS
 from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_85F, ECP5_85F_256, UP5K, presets_of
-from support.compiled_nets import graph_of, perceptron
+from support.compiled_nets import perceptron
+from support.expressions import graph_of
 
 BOARD = "ulx3s-85f"
 

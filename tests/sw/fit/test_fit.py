@@ -23,7 +23,8 @@ from concord.spec.devices import DEVICES
 from concord.spec.memmap import RegionId
 from concord.spec.presets import UP5K, preset
 from support.commands import run, two_products
-from support.compiled_nets import graph_of, perceptron
+from support.compiled_nets import perceptron
+from support.expressions import graph_of
 
 #: Candidates of the presets of a board.
 OF_PRESETS = candidates._Search._of_presets

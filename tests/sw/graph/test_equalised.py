@@ -8,7 +8,7 @@ from concord.graph import execute
 from concord.graph.channels import FIXED, channels
 from concord.graph.equalised import ChannelScale, equalised, fronts, with_preparation
 from concord.graph.ir import Node
-from support.compiled_nets import graph_of
+from support.expressions import graph_of
 
 RNG = np.random.default_rng(3)
 

@@ -30,7 +30,7 @@ from concord.graph.level import problems
 from concord.graph.ops.elementwise import FunctionAttributes
 from concord.graph.passes.batch import with_batch
 from concord.spec.presets import TINY
-from support.compiled_nets import ROOMY, graph_of
+from support.expressions import ROOMY, graph_of
 from support.property_tests import examples
 from support.rewritten_graphs import Drawn
 

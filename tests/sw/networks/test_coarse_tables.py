@@ -12,7 +12,7 @@ from concord.networks.calibrated import calibration_of, emulate
 from concord.networks.coarse_tables import COARSE, coarse_tables
 from concord.networks.expected_error import with_expected_error
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import graph_of
+from support.expressions import graph_of
 
 
 def function(*names, width=4):

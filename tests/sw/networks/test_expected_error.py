@@ -18,8 +18,8 @@ from concord.networks.folder import load_package, recompile
 from concord.networks.layer_errors import measured_errors
 from concord.spec.presets import ECP5_85F, TINY, with_mantissas
 from support.commands import run
-from support.compiled_nets import ROOMY, residual
-from support.expressions import network, tensor
+from support.compiled_nets import residual
+from support.expressions import ROOMY, network, tensor
 from support.onnx_expressions import given, model_of, op
 
 RNG = np.random.default_rng(3)

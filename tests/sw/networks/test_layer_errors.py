@@ -13,7 +13,8 @@ from concord.networks.layer_results import COUNTED, results
 from concord.report import analyse
 from concord.report.prefixes import prefixes
 from concord.spec.presets import ECP5_85F, TINY
-from support.compiled_nets import graph_of, gru, recurrent, residual
+from support.compiled_nets import gru, recurrent, residual
+from support.expressions import graph_of
 from support.row_tiled_nets import LARGE, separable
 
 

@@ -19,7 +19,8 @@ from concord.spec.isa import decode
 from concord.spec.operations import Op
 from concord.spec.presets import TINY, UP5K, with_accumulator
 from support.commands import run, two_products
-from support.compiled_nets import ROOMY, attention, graph_of, perceptron, residual
+from support.compiled_nets import attention, perceptron, residual
+from support.expressions import ROOMY, graph_of
 
 
 def samples(graph, count=6):

@@ -14,8 +14,8 @@ from concord.overflow.scaling import Excess, Factors, growth, scale, shrinkage
 from concord.sums.counting import ORDERED, ProductBlock, count
 from concord.sums.histogram import Histogram, SumStage
 from concord.sums.reach import bound
-from support.compiled_nets import attention, graph_of, perceptron, recurrent
-from support.expressions import network, tensor
+from support.compiled_nets import attention, perceptron, recurrent
+from support.expressions import graph_of, network, tensor
 from support.overflow_reference import as_objects
 
 

@@ -16,7 +16,8 @@ from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
 from concord.sums.histogram import SumStage
 from concord.sums.reach import Extremes
-from support.compiled_nets import ROOMY, perceptron
+from support.compiled_nets import perceptron
+from support.expressions import ROOMY
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from concord.compiler.model import compile_graph
 from concord.graph.ir import Node
 from concord.overflow import analyse_machine
 from concord.sums.histogram import SumStage
-from support.compiled_nets import ROOMY, attention, graph_of, perceptron, recurrent, residual
-from support.expressions import network, tensor
+from support.compiled_nets import attention, perceptron, recurrent, residual
+from support.expressions import ROOMY, graph_of, network, tensor
 from support.overflow_reference import counted
 
 WIDER = ROOMY.replace(lanes=4, engines=2, narrow_depth=1024, wide_depth=1024)

@@ -17,8 +17,8 @@ from concord.spec.isa import Mem
 from concord.spec.memmap import RegionId, regions
 from concord.spec.presets import TINY
 from support import compiled_nets
-from support.compiled_nets import ROOMY
 from support.derived_modules import program_rng
+from support.expressions import ROOMY
 from support.program_gen import random_program
 from support.rtl_configs import SCALING, SLIDING
 

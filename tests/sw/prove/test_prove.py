@@ -24,10 +24,10 @@ from concord.spec.formats import BINARY16_MAX
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
-from support import compiled_nets
-from support.compiled_nets import ROOMY
+from support import compiled_nets, expressions
 from support.derived_backends import needs_c
 from support.derived_modules import image_of_memories, program_rng
+from support.expressions import ROOMY, tensor
 from support.frameworks import needs
 from support.program_gen import random_program
 from support.small_examples import SMALL
@@ -405,9 +405,7 @@ def test_the_facts_say_where_samples_come_from(residual):
 def test_random_samples_are_within_what_a_device_takes():
     """An offset that the host takes off moves the greatest numbers out of the range of ports."""
     weight = np.random.default_rng(3).choice([-0.5, 0.25, 0.0, 1.0], (3, 1, 2, 2))
-    attrs = {"strides": (1, 1), "pads": (0, 0, 1, 1), "dilations": (1, 1), "group": 1}
-    conv = Node("Conv", "first", ("x",), ("y",), {"weight": weight, "bias": np.array([1.0, -2.0, 0.5]), **attrs})
-    graph = compiled_nets.graph_of([conv], x=(1, 1, 5, 5))
+    graph = expressions.network(tensor(1, 1, 5, 5).conv(weight, np.array([1.0, -2.0, 0.5]), pads=(0, 0, 1, 1)))
     package = compile_graph(graph, TINY, Formats(input_offsets={"x": 127.0})).package
     assert package.arrangement.input_offsets == {"x": 127.0}
     subject = Subject("centred", package.image, package)

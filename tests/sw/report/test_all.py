@@ -12,7 +12,7 @@ from concord.report import NetworkFacts, analyse, render
 from concord.report.prefixes import without_overlap
 from concord.spec.presets import ECP5_85F, UP5K
 from support import compiled_nets, product_nets
-from support.compiled_nets import ROOMY
+from support.expressions import ROOMY
 from support.quantised_nets import network as quantised
 from support.row_tiled_nets import random_net, separable
 from support.stateful_nets import ROUNDED, integrator

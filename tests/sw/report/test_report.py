@@ -23,8 +23,8 @@ from concord.report.places import cycles_of_steps
 from concord.spec.isa import Mem
 from concord.spec.memmap import Reg
 from concord.spec.presets import ECP5_85F, TINY, UP5K
-from support.compiled_nets import ROOMY, graph_of, gru, recurrent, residual
-from support.expressions import concat, network, tensor
+from support.compiled_nets import gru, recurrent, residual
+from support.expressions import ROOMY, concat, graph_of, network, tensor
 
 
 def samples(graph, count=8, seed=3):

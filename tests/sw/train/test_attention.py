@@ -10,7 +10,7 @@ import concord
 from concord.frontend import import_model
 from concord.golden.softmax import probabilities
 from concord.graph import execute
-from concord.graph.ir import Graph, Node
+from concord.graph.ir import Node
 from concord.graph.ops import OPS
 from concord.spec.formats import MASKED
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
@@ -21,6 +21,8 @@ from concord.train.network import CannotTrain, TrainableNetwork
 from concord.train.noise import raw
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Tensor, narrow
+from support import expressions
+from support.exact_numbers import away, slopes
 from support.train_digits import FORMATS, assert_a_break_changes_nothing
 
 WIDE = TrainingFormats(
@@ -38,23 +40,12 @@ LAYERS = [
 
 def behind(op, shapes, attrs=None):
     """The operator on tensors that products with one compute from slices of one input."""
-    width = max(shape[-1] for shape in shapes)
     rows = [math.prod(shape[1:-1]) for shape in shapes]
-    given = {"x": (1, sum(rows), width)}
-    nodes, names, at = [], [], 0
-    for k, (shape, count) in enumerate(zip(shapes, rows, strict=True)):
-        cut = {"axes": (1, 2), "starts": (at, 0), "stops": (at + count, shape[-1]), "steps": (1, 1)}
+    x, at, operands = expressions.tensor(1, sum(rows), max(shape[-1] for shape in shapes)), 0, []
+    for shape, count in zip(shapes, rows, strict=True):
+        operands.append(x[:, at : at + count, : shape[-1]].same().reshape(*shape))
         at += count
-        names.append(f"r{k}")
-        nodes += [
-            Node("Slice", f"s{k}", ("x",), (f"s{k}",), cut),
-            Node("Dense", f"d{k}", (f"s{k}",), (f"d{k}",), {"weight": np.eye(shape[-1]), "bias": np.zeros(shape[-1])}),
-            Node("Reshape", f"r{k}", (f"d{k}",), (f"r{k}",), {"shape": shape}),
-        ]
-        given |= {f"s{k}": (1, count, shape[-1]), f"d{k}": (1, count, shape[-1]), f"r{k}": shape}
-    node = Node(op, "op", tuple(names), ("y",), attrs or {})
-    (given["y"],) = OPS[op].shape(node, list(shapes))
-    return Graph("net", [*nodes, node], ["x"], ["y"], given, {"x", "y"})
+    return expressions.network(operands[0].then(op, *operands[1:], name="op", **(attrs or {})))
 
 
 def read_by_another(graph):
@@ -118,14 +109,8 @@ def test_factors_of_a_product_have_blocks_along_what_is_summed_up():
 
 
 def test_a_product_of_a_tensor_with_itself_has_both_gradients():
-    nodes = [
-        Node("Dense", "one", ("x",), ("a",), {"weight": np.eye(3), "bias": np.zeros(3)}),
-        Node("Transpose", "turn", ("a",), ("b",), {"perm": (0, 2, 1)}),
-        Node("MatMul", "square", ("a", "b"), ("y",), {}),
-    ]
-    graph = Graph("net", nodes, ["x"], ["y"], {"x": (1, 3, 3), "a": (1, 3, 3), "b": (1, 3, 3), "y": (1, 3, 3)},
-                  {"x", "y"})  # fmt: skip
-    network, context = TrainableNetwork(graph, WIDE), PassContext(WIDE)
+    a = expressions.tensor(1, 3, 3).same("one")
+    network, context = TrainableNetwork(expressions.network(a @ a.transpose(0, 2, 1)), WIDE), PassContext(WIDE)
     rng = np.random.default_rng(3)
     x, g = whole(rng, 9, 0, 2, 1, 3, 3), whole(rng, 9, 0, 2, 1, 3, 3)
     _, memories = network.forward(x, context)
@@ -178,12 +163,6 @@ def test_nothing_is_left_of_what_is_masked():
 
 
 # Softmax -------------------------------------------------------------------------------------------------
-
-
-def away(x):
-    """The nearest whole number, halves away."""
-    size = math.floor(abs(x) + Fraction(1, 2))
-    return size if x >= 0 else -size
 
 
 def shortened(values, width):
@@ -264,13 +243,7 @@ def test_values_are_those_of_the_graph_and_gradients_those_of_differences(masked
     for key, change in changes.items():
         name, _, part = key.rpartition(".")
         array = next(node for node in graph.nodes if node.name == name).attrs[part]
-        for at in list(np.ndindex(array.shape))[::5]:
-            ends = []
-            for step in (1e-5, -1e-5):
-                array[at] += step
-                ends.append(loss())
-                array[at] -= step
-            want = (ends[0] - ends[1]) / 2e-5
+        for at, want in slopes(array, [*np.ndindex(array.shape)][::5], loss):
             assert abs(change.values[at] - want) < 3e-3 * max(1, abs(want)), (key, at)
 
 
@@ -399,6 +372,6 @@ def test_a_softmax_at_the_end_that_something_else_reads_is_a_layer_too():
     graph.nodes.append(Node("MatMul", "more", ("y", "y"), ("z",)))
     graph.shapes["z"] = (1, 3, 3)
     network = TrainableNetwork(graph, WIDE)
-    assert network.output == "r0" and [layer.name for layer in network.layers[-2:]] == ["op", "more"]
+    assert network.output == "reshape2.out" and [layer.name for layer in network.layers[-2:]] == ["op", "more"]
     x = whole(np.random.default_rng(9), 9, 0, 1, 1, 3, 3)
     assert np.array_equal(network.forward(x, PassContext(WIDE))[0].values, x.values)

@@ -24,6 +24,7 @@ from concord.train.noise import uniform
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Tensor
 from support import onnx_models as onnx
+from support.exact_numbers import slopes
 from support.sequences import LENGTH, WORDS, sentences
 from support.train_digits import FORMATS, assert_a_break_changes_nothing
 
@@ -116,13 +117,8 @@ def test_values_are_those_of_the_graph_and_gradients_those_of_differences():
     assert np.array_equal(table, network.parameters["words.table"].values)
     got = changes["words.table"].values
     assert np.array_equal(got.any(axis=1), np.isin(np.arange(WORDS + 1), data.x))
-    for at in [(0, 0), (1, 3), (3, 11), (6, 5)]:
-        ends = []
-        for step in (1e-5, -1e-5):
-            table[at] += step
-            ends.append(loss())
-            table[at] -= step
-        assert abs(got[at] - (ends[0] - ends[1]) / 2e-5) < 1e-3 * max(1, abs(got[at]))
+    for at, want in slopes(table, [(0, 0), (1, 3), (3, 11), (6, 5)], loss):
+        assert abs(got[at] - want) < 1e-3 * max(1, abs(got[at]))
 
 
 def test_indices_are_read_as_they_are_wherever_they_are_moved():

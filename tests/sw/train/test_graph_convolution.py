@@ -6,7 +6,7 @@ import pytest
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import execute
-from concord.graph.ir import Graph, Node
+from concord.graph.ir import Graph
 from concord.host import connect
 from concord.overflow.kinds import kind_of
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
@@ -15,7 +15,9 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.bias import Bias
 from concord.train.network import TrainableNetwork
 from concord.train.tensor import Tensor
-from support.compiled_nets import graph_convolution, graph_of
+from support import expressions
+from support.compiled_nets import graph_convolution
+from support.expressions import network
 from support.graph_nets import LAYERS, RING, linear, trainer, whole
 from support.rtl_configs import FED
 from support.train_digits import FORMATS, bits, on_emulator
@@ -29,6 +31,12 @@ WIDE = TrainingFormats(
 
 def tensor(values):
     return Tensor(np.asarray(values, dtype=np.float32), 0, int(np.abs(values).max()))
+
+
+def mixed(x, weight, bias=None):
+    """A product with a constant, which is not trained."""
+    bias = np.zeros(len(weight)) if bias is None else bias
+    return x.then("Dense", name="a", weight=weight, bias=bias, fixed=True)
 
 
 # The layer ------------------------------------------------------------------------------------------------
@@ -69,13 +77,12 @@ def test_forward_is_the_graph_and_backward_its_derivative(order):
 def test_the_check_of_a_derivative_can_fail():
     """With the matrix the wrong way round in the backward pass."""
     rng = np.random.default_rng(3)
-    mix = {"weight": whole(rng, 5, 5), "bias": np.zeros(5), "fixed": True}
-    one = Node("Dense", "one", ("x",), ("i",), {"weight": np.eye(5), "bias": np.zeros(5)})
-    net = TrainableNetwork(graph_of([one, Node("Dense", "a", ("i",), ("y",), mix)], x=(1, 5)), WIDE)
+    weight = whole(rng, 5, 5)
+    net = TrainableNetwork(network(mixed(expressions.tensor(1, 5).same(), weight)), WIDE)
     x, d = whole(rng, 2, 1, 5), whole(rng, 2, 1, 5)
     _, memories = net.forward(tensor(x), PassContext(WIDE))
     g, layer = whole(rng, 2, 1, 5), net.layers[1]
-    right = np.sum(g * (d @ mix["weight"].T))
+    right = np.sum(g * (d @ weight.T))
     assert np.sum(layer.backward([tensor(g)], memories[1], PassContext(WIDE))[0][0].values * d) == right
     turned = layer.weight.tensor.mant.T.copy()
     object.__setattr__(layer.weight.tensor, "mant", turned)
@@ -107,20 +114,14 @@ def test_there_is_no_second_bias_between_the_products():
     assert set(TrainableNetwork(graph, WIDE).parameters) == {"w.weight", "b.constant"}
     graph.nodes[0] = graph.nodes[0].with_attrs(bias=whole(rng, 6))
     assert set(TrainableNetwork(graph, WIDE).parameters) == {"w.weight", "w.bias", "b.constant"}
-    nodes = [Node("Dense", "w", ("x",), ("p",), {"weight": whole(rng, 6, 3), "bias": np.zeros(6)}),
-             Node("Dense", "v", ("p",), ("y",), {"weight": whole(rng, 2, 6), "bias": np.zeros(2)})]  # fmt: skip
-    assert set(TrainableNetwork(graph_of(nodes, x=(1, 3)), WIDE).parameters) == {
-        "w.weight",
-        "w.bias",
-        "v.weight",
-        "v.bias",
-    }
+    both = expressions.tensor(1, 3).dense(whole(rng, 6, 3), name="w").dense(whole(rng, 2, 6), name="v")
+    names = {"w.weight", "w.bias", "v.weight", "v.bias"}
+    assert set(TrainableNetwork(network(both), WIDE).parameters) == names
 
 
 def test_a_bias_of_the_nodes_is_trained():
     rng = np.random.default_rng(7)
-    mix = {"weight": whole(rng, 4, 5), "bias": whole(rng, 4), "fixed": True}
-    net = TrainableNetwork(graph_of([Node("Dense", "a", ("x",), ("y",), mix)], x=(3, 5)), WIDE)
+    net = TrainableNetwork(network(mixed(expressions.tensor(3, 5), whole(rng, 4, 5), whole(rng, 4))), WIDE)
     assert set(net.parameters) == {"a.bias"} and set(net.constants) == {"a.weight"}
     y, _ = net.forward(tensor(whole(rng, 2, 3, 5)), PassContext(WIDE))
     g = whole(rng, *y.mant.shape)
@@ -188,23 +189,19 @@ def test_what_is_added_elsewhere_is_no_bias():
         graph.nodes[-1] = graph.nodes[-1].with_attrs(constant=constant)
         with pytest.raises(CannotTrain, match="b \\(Add of a constant\\)"):
             TrainableNetwork(graph, WIDE)
-    nodes = [Node("Add", "mean", ("x",), ("a",), {"constant": whole(rng, 3)}),
-             Node("Dense", "w", ("a",), ("y",), {"weight": whole(rng, 6, 3), "bias": np.zeros(6)})]  # fmt: skip
+    behind = expressions.tensor(1, 3).combined("Add", whole(rng, 3), name="mean").dense(whole(rng, 6, 3))
     with pytest.raises(CannotTrain, match="mean \\(Add of a constant\\)"):
-        TrainableNetwork(graph_of(nodes, x=(1, 3)), WIDE)
+        TrainableNetwork(network(behind), WIDE)
     with pytest.raises(CannotTrain, match="must have weights to train"):
-        mix = {"weight": whole(rng, 4, 5), "bias": np.zeros(4), "fixed": True}
-        TrainableNetwork(graph_of([Node("Dense", "a", ("x",), ("y",), mix)], x=(3, 5)), WIDE)
+        TrainableNetwork(network(mixed(expressions.tensor(3, 5), whole(rng, 4, 5))), WIDE)
 
 
 def test_a_normalisation_is_not_trained_behind_a_constant():
-    mix = {"weight": np.eye(4), "bias": np.zeros(4), "fixed": True}
     ones = {"scale": np.ones(4), "bias": np.zeros(4), "mean": np.zeros(4), "variance": np.ones(4)}
-    nodes = [Node("Dense", "w", ("x",), ("p",), {"weight": np.eye(4), "bias": np.zeros(4)}),
-             Node("Dense", "a", ("p",), ("q",), mix),
-             Node("BatchNorm", "norm", ("q",), ("y",), {**ones, "epsilon": 1e-5, "momentum": 0.9})]  # fmt: skip
+    constant = mixed(expressions.tensor(1, 4).same(), np.eye(4))
+    normal = constant.then("BatchNorm", name="norm", epsilon=1e-5, momentum=0.9, **ones)
     with pytest.raises(CannotTrain, match=r"norm .*not behind a Conv or Dense"):
-        TrainableNetwork(graph_of(nodes, x=(1, 4)), WIDE)
+        TrainableNetwork(network(normal), WIDE)
 
 
 @pytest.mark.parametrize("formats", FORMATS, ids=str)
@@ -289,14 +286,13 @@ def test_a_trained_network_is_read_again_as_it_is():
 def test_a_constant_stays_one_wherever_it_is(bias):
     """Not only between two transpositions."""
     rng = np.random.default_rng(4)
-    mix = {"weight": whole(rng, 4, 3), "bias": whole(rng, 4) * bias, "fixed": True}
-    nodes = [Node("Dense", "w", ("x",), ("p",), {"weight": whole(rng, 3, 2), "bias": whole(rng, 3)}),
-             Node("Dense", "a", ("p",), ("y",), mix)]  # fmt: skip
-    before = graph_of(nodes, x=(1, 5, 2))
+    weight, offsets = whole(rng, 4, 3), whole(rng, 4) * bias
+    product = expressions.tensor(1, 5, 2).dense(whole(rng, 3, 2), whole(rng, 3))
+    before = network(mixed(product, weight, offsets))
     graph = import_model(export_onnx(before))
     x = whole(rng, 6, 5, 2)
     assert np.array_equal(execute.run(graph, {"x": x})["y"], execute.run(before, {"x": x})["y"])
-    assert [n.attrs["weight"].tolist() for n in graph.nodes if n.attrs.get("fixed")] == [mix["weight"].tolist()]
+    assert [n.attrs["weight"].tolist() for n in graph.nodes if n.attrs.get("fixed")] == [weight.tolist()]
 
 
 # On the NPU -----------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Layer normalisation: its rules in fractions, its derivative, and what is trained with it."""
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from concord.frontend import import_model
 from concord.golden.normalise import nearest, reciprocal_root, rounded_quotient
 from concord.graph import execute
-from concord.graph.ir import Graph, Node
 from concord.spec.training import TrainingFormat, TrainingFormats
 from concord.train import Samples, Settings, Trainer, described, export_onnx
 from concord.train.layers.base import PassContext
@@ -19,6 +17,8 @@ from concord.train.norm import on_one_grid
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.quotients import nearest_quotients, reciprocal_roots, rounded_quotients, together_on_one_grid
 from concord.train.tensor import Dyadic, Tensor, top_of
+from support.exact_numbers import away, short, slopes, up, worth
+from support.expressions import network, tensor
 from support.sequences import LENGTH, WORDS, sentences
 from support.train_digits import FORMATS, assert_a_break_changes_nothing, digits
 
@@ -85,31 +85,6 @@ def test_numbers_on_one_grid():
 # Passes by their definition ------------------------------------------------------------------------------
 
 
-def away(x):
-    """The nearest whole number, halves away."""
-    size = math.floor(abs(x) + Fraction(1, 2))
-    return size if x >= 0 else -size
-
-
-def up(x):
-    """``ceil(log2 x)``."""
-    k = x.numerator.bit_length() - x.denominator.bit_length() - 1
-    while Fraction(2) ** k < x:
-        k += 1
-    return k
-
-
-def short(values, grid, width=16):
-    """Fractions on a grid in a width: they stay where they are if they fit; and their exponent."""
-    most, top = 1 << width - 1, max(map(abs, values))
-    exp = grid if top / Fraction(2) ** grid < most else up(top) - width + 1
-    return [max(min(away(v / Fraction(2) ** exp), most - 1), 1 - most) * Fraction(2) ** exp for v in values], exp
-
-
-def worth(mant, exp):
-    return int(mant) * Fraction(2) ** int(exp)
-
-
 def by_definition(x, g, gamma, epsilon, centred):
     """Values, and gradients of gamma and input, of groups ``[groups, elements]``, number by number."""
     count, unit = len(x.mant[0]), Fraction(2) ** x.exp
@@ -147,10 +122,8 @@ def by_definition(x, g, gamma, epsilon, centred):
 def one_layer(count, scale, epsilon=1e-5, centred=True, formats=None):
     """A normalisation behind a product, which makes its input trained."""
     attrs = {"axes": (2,), "centred": centred, "epsilon": epsilon, "scale": np.asarray(scale, float)}
-    nodes = [Node("Dense", "one", ("x",), ("a",), {"weight": np.eye(count) / 2, "bias": np.zeros(count)}),
-             Node("Normalise", "norm", ("a",), ("y",), attrs)]  # fmt: skip
-    graph = Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 3, count)), {"x", "y"})
-    return TrainableNetwork(graph, formats or TrainingFormats()).layers[1]
+    normal = tensor(1, 3, count).dense(np.eye(count) / 2).then("Normalise", name="norm", **attrs)
+    return TrainableNetwork(network(normal), formats or TrainingFormats()).layers[1]
 
 
 def near(got, want, width=31):
@@ -195,9 +168,7 @@ def test_groups_are_those_of_the_axes(axes):
     order, count = [0, 1, *(a + 1 for a in rest), *(a + 1 for a in axes)], int(np.prod([shape[a] for a in axes]))
     mant = rng.integers(-900, 901, (2, *shape)).astype(np.float64)
     attrs = {"axes": axes, "centred": True, "epsilon": 1e-5, "scale": np.ones(())}
-    product = Node("Dense", "one", ("x",), ("a",), {"weight": np.eye(5), "bias": np.zeros(5)})
-    graph = Graph("net", [product, Node("Normalise", "norm", ("a",), ("y",), attrs)], ["x"], ["y"],
-                  dict.fromkeys("xay", shape), {"x", "y"})  # fmt: skip
+    graph = network(tensor(*shape).same().then("Normalise", **attrs))
     layer, context = TrainableNetwork(graph, TrainingFormats()).layers[1], PassContext(TrainingFormats())
     flat = one_layer(count, np.ones(()))
     g = rng.integers(-30000, 30001, mant.shape).astype(np.float64)
@@ -217,31 +188,23 @@ def test_values_are_those_of_the_graph_and_gradients_those_of_differences(axes, 
     rng = np.random.default_rng(7)
     shape = (1, 3, 4, 5)
     attrs = {"axes": axes, "centred": centred, "epsilon": 0.01, "scale": rng.normal(size=scale)}
-    product = Node("Dense", "one", ("x",), ("a",), {"weight": rng.normal(size=(5, 5)), "bias": np.zeros(5)})
-    graph = Graph("net", [product, Node("Normalise", "norm", ("a",), ("y",), attrs)], ["x"], ["y"],
-                  dict.fromkeys("xay", shape), {"x", "y"})  # fmt: skip
-    network, context = TrainableNetwork(graph, WIDE), PassContext(WIDE)
+    normal = tensor(*shape).dense(rng.normal(size=(5, 5))).then("Normalise", **attrs)
+    trainable, context = TrainableNetwork(network(normal), WIDE), PassContext(WIDE)
     x, weights = rng.integers(-90, 90, (2, *shape)).astype(float), rng.normal(size=(2, *shape))
-    y, memories = network.forward(Tensor(x, -6, 90), context)
-    trained = network.trained()
+    y, memories = trainable.forward(Tensor(x, -6, 90), context)
+    trained = trainable.trained()
 
     def value():
         return execute.run(trained, {"x": x[:, 0] / 64})["y"].reshape(2, *shape)
 
     assert np.abs(y.values - value()).max() < 3e-4
     g = Tensor(np.rint(weights * 2.0**20), -20, 1 << 24)
-    changes = network.backward(g, memories, context)
+    changes = trainable.backward(g, memories, context)
     for key, change in changes.items():
         if key.endswith("bias"):
             continue
         array = next(n for n in trained.nodes if key.startswith(f"{n.name}.")).attrs[key.split(".")[1]]
-        for at in list(np.ndindex(array.shape))[::3]:
-            ends = []
-            for step in (1e-5, -1e-5):
-                array[at] += step
-                ends.append(float(np.sum(value() * g.values)))
-                array[at] -= step
-            want = (ends[0] - ends[1]) / 2e-5
+        for at, want in slopes(array, [*np.ndindex(array.shape)][::3], lambda: float(np.sum(value() * g.values))):
             assert abs(change.values[at] - want) < 2e-3 * max(1, abs(want)), key
 
 
@@ -256,10 +219,10 @@ def test_equal_elements_have_no_spread():
 
 def test_the_input_of_a_network_has_no_gradient():
     layers = [{"op": "layer_norm", "name": "norm"}, {"op": "dense", "outputs": 4}]
-    network, context = TrainableNetwork(described(layers, (3,)), TrainingFormats(), seed=1), PassContext(WIDE)
-    assert [layer.first for layer in network.layers] == [True, False, False]
-    _, memory = network.layers[0].forward([Tensor(np.arange(6.0).reshape(2, 1, 3), 0, 5)], context)
-    (back,), changes = network.layers[0].backward([Tensor(np.ones((2, 1, 3)), 0, 1)], memory, context)
+    found, context = TrainableNetwork(described(layers, (3,)), TrainingFormats(), seed=1), PassContext(WIDE)
+    assert [layer.first for layer in found.layers] == [True, False, False]
+    _, memory = found.layers[0].forward([Tensor(np.arange(6.0).reshape(2, 1, 3), 0, 5)], context)
+    (back,), changes = found.layers[0].backward([Tensor(np.ones((2, 1, 3)), 0, 1)], memory, context)
     assert back is None and set(changes) == {"scale"}
 
 
@@ -315,8 +278,7 @@ def test_dim_digits_are_learned_sooner_than_without():
 def test_files_have_the_normalisation(axes, centred):
     rng = np.random.default_rng(4)
     attrs = {"axes": axes, "centred": centred, "epsilon": 2.0**-10, "scale": rng.integers(1, 9, (3, 1)) / 4}
-    graph = Graph("net", [Node("Normalise", "norm", ("x",), ("y",), attrs)], ["x"], ["y"],
-                  dict.fromkeys("xy", (1, 3, 4)), {"x", "y"})  # fmt: skip
+    graph = network(tensor(1, 3, 4).then("Normalise", **attrs))
     other = import_model(export_onnx(graph))
     (node,) = other.nodes
     assert node.op == "Normalise" and node.attrs["centred"] == centred and node.attrs["axes"] == axes

@@ -3,6 +3,8 @@
 With wide formats nothing is rounded. A layer that is linear in x then satisfies ``<g, f(x + d) - f(x)> = <f'(g), d>``.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from concord.train.layers.base import PassContext
 from concord.train.layers.pointwise import ENTRY_POINT, table
 from concord.train.network import CannotTrain, TrainableNetwork
 from concord.train.tensor import Tensor
+from support import expressions
 
 WIDE = TrainingFormats(
     weight=TrainingFormat(24),
@@ -23,6 +26,7 @@ WIDE = TrainingFormats(
     gradient=TrainingFormat(24),
     accumulator=AccumulatorFormat(8),
 )
+X = expressions.tensor(1, 3)
 
 
 def small(rng, *shape):
@@ -79,10 +83,11 @@ CASES = {
 
 def network(op, attrs, shape, formats=WIDE):
     """The operator, behind a product with one so that there is something to train where it has no weights."""
-    one = Node("Dense", "one", ("x",), ("a",), {"weight": np.eye(shape[-1]), "bias": np.zeros(shape[-1])})
-    node = Node(op, "op", ("a",), ("y",), attrs)
-    (out,) = OPS[op].shape(node, [shape])
-    return TrainableNetwork(Graph("net", [one, node], ["x"], ["y"], {"x": shape, "a": shape, "y": out}), formats)
+    return trainable_of(expressions.tensor(*shape).same("one").then(op, name="op", **attrs), formats)
+
+
+def trainable_of(y, formats=WIDE):
+    return TrainableNetwork(replace(expressions.network(y), batched=set()), formats)
 
 
 def tensor(values):
@@ -160,9 +165,8 @@ def test_relu_passes_gradients_above_zero():
 
 
 def test_add_sends_its_gradient_both_ways_and_readers_add_up():
-    weight = {"weight": np.eye(3), "bias": np.zeros(3)}
-    nodes = [Node("Dense", "one", ("x",), ("a",), weight), Node("Add", "sum", ("a", "a"), ("y",))]
-    net = TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 3))), WIDE)
+    a = X.same("one")
+    net = trainable_of(a + a)
     y, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), PassContext(WIDE))
     changes = net.backward(tensor(np.array([[[1.0, -1, 2]]])), memories, PassContext(WIDE))
     assert y.values.tolist() == [[[2, 4, 6]]] and changes["one.bias"].values.tolist() == [2, -2, 4]
@@ -197,22 +201,13 @@ def test_gradients_of_weights_read_what_is_not_rounded_and_those_of_inputs_what_
 
 
 def test_what_cannot_be_trained_is_listed_at_once():
-    weight = {"weight": np.eye(3), "bias": np.zeros(3)}
-    nodes = [
-        Node("Dense", "one", ("x",), ("a",), weight),
-        Node("Function", "curve", ("a",), ("b",), {"functions": (("erf", {}),)}),
-        Node("Mul", "gate", ("a", "b"), ("y",)),
-    ]
-    graph = Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xaby", (1, 3)))
+    a = X.same()
     with pytest.raises(CannotTrain, match=r"curve \(Function: erf\); gate \(Mul of two tensors\)"):
-        TrainableNetwork(graph, WIDE)
+        trainable_of(a.combined("Mul", a.function("erf", "curve"), name="gate"))
     with pytest.raises(CannotTrain, match="must have weights to train"):
-        TrainableNetwork(
-            Graph("net", [Node("Relu", "r", ("x",), ("y",))], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE
-        )
-    bad = Node("Dense", "one", ("x",), ("y",), {"weight": np.full((3, 3), np.nan), "bias": np.zeros(3)})
+        trainable_of(X.relu())
     with pytest.raises(ValueError, match=r"one.weight must be finite"):
-        TrainableNetwork(Graph("net", [bad], ["x"], ["y"], dict.fromkeys("xy", (1, 3))), WIDE)
+        trainable_of(X.dense(np.full((3, 3), np.nan), name="one"))
 
 
 def recurrent(op, rng, direction="forward", **more):
@@ -314,12 +309,7 @@ def test_recurrent_layers_that_are_not_usual_are_refused():
 
 def test_only_what_is_trained_asks_for_gradients():
     """Of the first layer with weights nobody needs the gradient of the input; behind it everybody does."""
-    weight = {"weight": np.eye(3), "bias": np.zeros(3)}
-    nodes = [
-        Node("Relu", "before", ("x",), ("a",)), Node("Dense", "one", ("a",), ("b",), weight),
-        Node("Relu", "after", ("b",), ("c",)), Node("Dense", "two", ("c",), ("y",), weight),
-    ]  # fmt: skip
-    net = TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xabcy", (1, 3))), WIDE)
+    net = trainable_of(X.relu().same("one").relu().same())
     assert [layer.first for layer in net.layers] == [True, True, False, False]
     _, memories = net.forward(tensor(np.array([[[1.0, 2, 3]]])), PassContext(WIDE))
     changes = net.backward(tensor(np.array([[[1.0, -1, 3]]])), memories, PassContext(WIDE))

@@ -1,7 +1,6 @@
 """Batch normalisation: its numbers by their definition in fractions, its derivative in double precision, and that what
 is judged is what is written."""
 
-import math
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -15,7 +14,6 @@ from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.golden.normalise import nearest, reciprocal_root
-from concord.graph.ir import Graph, Node
 from concord.image.packing import rounded_matrix
 from concord.spec.formats import Rounding
 from concord.spec.presets import PRESETS
@@ -27,18 +25,16 @@ from concord.train.losses import ONLY, OutputLoss
 from concord.train.network import TrainableNetwork, batch
 from concord.train.norm import Running, Statistics, on_one_grid
 from concord.train.tensor import Dyadic, Tensor
+from support.exact_numbers import away, short, up, worth
+from support.expressions import network, tensor
 from support.train_digits import FORMATS as MORE
-from support.train_digits import bits, digits, few, on_emulator
+from support.train_digits import assert_a_break_changes_nothing, digits, few, on_emulator
 
 CNN = [
     {"op": "conv", "channels": 6, "pad": 1, "name": "first"}, {"op": "batch_norm"}, {"op": "relu"}, {"op": "max_pool"},
     {"op": "depthwise", "pad": 1}, {"op": "batch_norm", "momentum": 0.75}, {"op": "tanh"}, {"op": "max_pool"},
     {"op": "flatten"}, {"op": "dense", "outputs": 10}, {"op": "batch_norm"},
 ]  # fmt: skip
-
-
-def worth(mant, exp):
-    return Fraction(int(mant)) * Fraction(2) ** int(exp)
 
 
 @pytest.mark.slow
@@ -71,32 +67,10 @@ def test_numbers_on_one_grid():
     assert on_one_grid([(0, 0)], 8).mant.tolist() == [0]
 
 
-def away(x):
-    """The nearest whole number, halves away."""
-    size = math.floor(abs(x) + Fraction(1, 2))
-    return size if x >= 0 else -size
-
-
 def some_bits(x, width):
     """The nearest number of a width."""
     number = Dyadic.nearest(x, width)
     return number.value
-
-
-def up(x):
-    """``ceil(log2 x)`` of a fraction."""
-    k = x.numerator.bit_length() - x.denominator.bit_length() - 1
-    while Fraction(2) ** k < x:
-        k += 1
-    return k
-
-
-def short(values, grid, width=16):
-    """Fractions on a grid in a width, and its exponent: they stay where they are if they fit."""
-    most = 1 << width - 1
-    top = max(abs(v) for v in values)
-    exp = grid if top / Fraction(2) ** grid < most else up(top) - width + 1
-    return [max(min(away(v / Fraction(2) ** exp), most - 1), 1 - most) * Fraction(2) ** exp for v in values], exp
 
 
 def by_definition(y, exp, g, g_exp, scale, epsilon):
@@ -275,15 +249,7 @@ FORMATS = {
 @pytest.mark.parametrize("formats", FORMATS)
 def test_a_break_changes_nothing(formats, tmp_path):
     settings = {"epochs": 2, "batch": 20, "formats": FORMATS[formats]}
-    whole = trained(**settings)
-    whole.fit()
-    first = trained(**settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 2)
-    first.save(tmp_path / "c.npz")
-    second = trained(**settings)
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+    whole, second = assert_a_break_changes_nothing(lambda: trained(**settings), tmp_path / "c.npz")
     for name, norm in whole.network.norms.items():
         assert all(np.array_equal(a, second.network.norms[name].state[key]) for key, a in norm.state.items())
         assert all(a.dtype.kind == "i" for a in norm.state.values())
@@ -406,20 +372,16 @@ def test_normalisations_that_cannot_be_trained():
     with pytest.raises(CannotTrain, match="whose result nothing else reads"):
         TrainableNetwork(described(layers, (1, 8, 8)), TrainingFormats())
     rows = dict.fromkeys(("scale", "bias", "mean", "variance"), np.ones(4)) | {"epsilon": 1e-5, "momentum": 0.9}
-    nodes = [
-        Node("Dense", "d", ("x",), ("a",), {"weight": np.ones((3, 3)), "bias": np.zeros(3)}),
-        Node("BatchNorm", "n", ("a",), ("y",), rows),
-    ]
+    normal = tensor(1, 4, 3).same().then("BatchNorm", **rows)
     with pytest.raises(CannotTrain, match="along an axis that is not that of the outputs"):
-        TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4, 3))), TrainingFormats())
+        TrainableNetwork(network(normal), TrainingFormats())
     for change, message in (
         ({"epsilon": 0.0}, "epsilon above 0"), ({"momentum": 1.5}, "momentum in 0..1"),
         ({"variance": np.full(4, -1.0)}, "variances from 0 on"),
     ):  # fmt: skip
-        square = {"weight": np.ones((4, 4)), "bias": np.zeros(4)}
-        nodes = [Node("Dense", "d", ("x",), ("a",), square), Node("BatchNorm", "n", ("a",), ("y",), rows | change)]
+        normal = tensor(1, 4).same().then("BatchNorm", **rows | change)
         with pytest.raises(ValueError, match=message):
-            TrainableNetwork(Graph("net", nodes, ["x"], ["y"], dict.fromkeys("xay", (1, 4))), TrainingFormats())
+            TrainableNetwork(network(normal), TrainingFormats())
 
 
 CONFIG = """

@@ -36,7 +36,7 @@ from concord.train.npu import NpuTrainer
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.settings import Convergence, read_plan
 from concord.train.tensor import Tensor, added
-from support.train_digits import bits, digits, few
+from support.train_digits import assert_a_break_changes_nothing, bits, digits, few
 
 #: A network that says which digit an image shows, and gives the image, through 24 numbers.
 LAYERS = [
@@ -175,17 +175,7 @@ def test_an_output_may_be_called_like_a_column():
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_break_changes_nothing(shards, tmp_path):
-    test = both(few(20))
-    whole = trainer(test=test, shards=shards)
-    whole.fit()
-    first = trainer(test=test, shards=shards)
-    first.fit(lambda t: t.epoch == 1 and t.done == 2)
-    first.save(tmp_path / "c.npz")
-    second = trainer(test=test, shards=shards)
-    second.restore(tmp_path / "c.npz")
-    assert second.running == first.running != ""
-    second.fit()
-    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+    assert_a_break_changes_nothing(lambda: trainer(test=both(few(20)), shards=shards), tmp_path / "c.npz")
     for other in ({"image": OutputLoss("mse"), "digit": OutputLoss()}, {**LOSSES, "digit": OutputLoss("mse")}):
         samples = both(few())
         if other["digit"].loss == "mse":

@@ -13,7 +13,6 @@ from concord.frontend import import_model
 from concord.golden import binary16, blocks
 from concord.graph.ir import Node
 from concord.graph.signs import never_negative
-from concord.host import connect
 from concord.overflow.accumulator import AccumulatorError
 from concord.overflow.kinds import KINDS
 from concord.overflow.required import CountedWidths
@@ -28,8 +27,9 @@ from concord.train.overflow_settings import OverflowSettings
 from concord.train.parameters import Parameter
 from concord.train.sites import root_of
 from concord.train.tensor import Tensor
-from support.bounded import within_bound
-from support.compiled_nets import graph_of
+from support.bounded import same_bits_on_the_npu, within_bound
+from support.expressions import graph_of
+from support.train_digits import assert_a_break_changes_nothing
 
 MLP = [{"op": "flatten"}, {"op": "dense", "outputs": 12}, {"op": "relu"}, {"op": "dense", "outputs": 4}]
 CNN = [
@@ -275,23 +275,9 @@ def test_recurrent_layers_have_two_products():
 def test_the_npu_with_that_accumulator_gives_the_same_bits(bits, method, grid, before):
     got = trainer(CNN, bits=bits, method=method, grid=grid, lanes=before.lanes)
     got.fit()
-    network = export_onnx(got.trained())
-    graph, evidence = import_model(network), got.evidence(network)
-    inputs = {graph.inputs[0]: got.samples.inputs(slice(None))}
-    found = compile_trained(graph, before, evidence, CountedWidths(inputs))
-    config = found.compiled.image.config
-    assert config.acc_register == evidence.register == config.acc_width
+    evidence, config = same_bits_on_the_npu(got, before)
     assert evidence.register == bits if grid == "network" else evidence.register > bits
     assert (config.act_mant, config.wgt_mant) == (evidence.input_bits, evidence.weight_bits)
-    with connect("emulator", config) as device:
-        device.load(found.compiled.image)
-        (results,) = found.compiled.run(device, inputs).values()
-        assert "ACC_OVERFLOW" not in {record.flag for record in found.compiled.package.flags(device.flags())}
-    outputs, _ = got._forward(got.samples, slice(None), PassContext(got.settings.formats, training=False))
-    (output,) = outputs.values()
-    assert np.array_equal(results.reshape(64, -1), output.values.reshape(64, -1))
-    if method == "bound":
-        assert all(layer.bound <= bits for layer in evidence.layers)
 
 
 def test_what_was_trained_without_a_reaction_needs_more():
@@ -397,14 +383,7 @@ def test_evidence_is_written_and_read():
 
 @pytest.mark.parametrize("method", ["evidence", "bound"])
 def test_a_break_changes_nothing(method, tmp_path):
-    whole = trainer(CNN, method=method, epochs=2)
-    whole.fit()
-    first, second = (trainer(CNN, method=method, epochs=2) for _ in range(2))
-    first.fit(lambda current: current.epoch == 1 and current.done == 2)
-    first.save(tmp_path / "c.npz")
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert everything(second) == everything(whole)
+    assert_a_break_changes_nothing(lambda: trainer(CNN, method=method, epochs=2), tmp_path / "c.npz", everything)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """A label for each position: what counts, what does not, and what comes out."""
 
-from dataclasses import asdict
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +15,7 @@ from concord.train.settings import Convergence
 from concord.train.shards import computed, together
 from concord.train.tensor import Tensor, top_of
 from support.sequences import LENGTH, WORDS, pairs
-from support.train_digits import bits
+from support.train_digits import assert_a_break_changes_nothing, bits
 
 FORMATS = TrainingFormats()
 #: Words one by one, with their neighbours.
@@ -131,17 +130,6 @@ def test_figures_are_per_label_that_counts():
     assert 0 < one.history[0].accuracy <= 1 and one.history[0].test_accuracy == one.judge(test)[1]
 
 
-def test_running_figures_are_the_same_after_a_break(tmp_path):
-    first = trainer(epochs=1, batch=13)
-    assert first.running == ""
-    first.step()
-    first.step()
-    first.save(tmp_path / "c.npz")
-    second = trainer(epochs=1, batch=13)
-    second.restore(tmp_path / "c.npz")
-    assert second.running == first.running != ""
-
-
 def test_a_batch_without_a_label_that_counts_changes_nothing():
     samples = pairs(20)
     samples.y[:19] = -1
@@ -167,16 +155,7 @@ def test_words_are_learned():
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_break_changes_nothing(shards, tmp_path):
     settings = {"epochs": 2, "batch": 16, "shards": shards}
-    whole = trainer(test=pairs(20, 1), **settings)
-    whole.fit()
-    first = trainer(test=pairs(20, 1), **settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 1)
-    first.save(tmp_path / "c.npz")
-    second = trainer(test=pairs(20, 1), **settings)
-    second.restore(tmp_path / "c.npz")
-    second.fit()
-    assert bits(second.network) == bits(whole.network)
-    assert [asdict(f) for f in second.history] == [asdict(f) for f in whole.history]
+    assert_a_break_changes_nothing(lambda: trainer(test=pairs(20, 1), **settings), tmp_path / "c.npz")
 
 
 def test_shards_are_batches_of_their_own():

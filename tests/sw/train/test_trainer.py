@@ -32,7 +32,7 @@ from concord.train.parameters import Parameter, UpdateCounts
 from concord.train.settings import read_formats, read_plan
 from concord.train.tensor import Dyadic, Tensor
 from support import onnx_models as onnx
-from support.train_digits import FORMATS, bits, digits, few, on_emulator
+from support.train_digits import FORMATS, assert_a_break_changes_nothing, bits, digits, few, on_emulator
 
 MLP = [{"op": "flatten"}, {"op": "dense", "outputs": 32}, {"op": "relu"}, {"op": "dense", "outputs": 10}]
 CNN = [
@@ -108,16 +108,7 @@ def test_without_accumulators_nothing_is_learned_at_a_rate_that_suits_them():
 @pytest.mark.parametrize("layers", [MLP, CNN], ids=["mlp", "cnn"])
 def test_a_break_changes_nothing(layers, formats, tmp_path):
     settings = {"epochs": 2, "batch": 20, "formats": FORMATS[formats], "decay": Fraction(1, 1000)}
-    whole = trainer(layers, test=few(40), **settings)
-    whole.fit()
-    first = trainer(layers, test=few(40), **settings)
-    first.fit(lambda t: t.epoch == 1 and t.done == 2)
-    first.save(tmp_path / "c.npz")
-    second = trainer(layers, test=few(40), **settings)
-    second.restore(tmp_path / "c.npz")
-    assert (second.epoch, second.done) == (1, 2)
-    second.fit()
-    assert bits(second.network) == bits(whole.network) and second.history == whole.history
+    whole, _ = assert_a_break_changes_nothing(lambda: trainer(layers, test=few(40), **settings), tmp_path / "c.npz")
     other = trainer(layers, test=few(40), **{**settings, "seed": 2})
     other.fit()
     assert bits(other.network) != bits(whole.network)

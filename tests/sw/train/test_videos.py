@@ -11,8 +11,7 @@ from concord.cli.main import main
 from concord.compiler.model import compile_graph
 from concord.frontend import import_model
 from concord.graph import execute
-from concord.graph.ir import Graph, Node
-from concord.graph.ops import operator_of
+from concord.graph.ir import Node
 from concord.host import connect
 from concord.spec.presets import ECP5_85F
 from concord.spec.training import TrainingFormat, TrainingFormats
@@ -25,6 +24,7 @@ from concord.train.npu import NpuTrainer
 from concord.train.overflow_settings import OverflowSettings
 from concord.train.tensor import Tensor
 from concord_bench.evidence.videos import DIRECTIONS, FRAMES, SIDE, moving_digits
+from support.expressions import network, tensor
 from support.train_digits import FORMATS, assert_a_break_changes_nothing
 
 LAYERS = [
@@ -49,16 +49,8 @@ def whole(rng, top, exp, *shape):
 
 def conv(weight, bias, shape, **window):
     """A convolution behind one that leaves everything as it is, so that its input is trained."""
-    rank = weight.ndim - 2
-    plain = {"strides": (1,) * rank, "pads": (0,) * 2 * rank, "dilations": (1,) * rank}
-    ones = {"weight": np.eye(shape[1]).reshape(shape[1], shape[1], *[1] * rank), "bias": np.zeros(shape[1])}
-    nodes = [
-        Node("Conv", "one", ("x",), ("a",), {**ones, "group": 1, **plain}),
-        Node("Conv", "conv", ("a",), ("y",), {"weight": weight, "bias": bias, "group": 1, **plain, **window}),
-    ]
-    graph = Graph("net", nodes, ["x"], ["y"], {"x": shape, "a": shape}, {"x", "y"})
-    (graph.shapes["y"],) = operator_of(nodes[1]).shape(nodes[1], [shape])
-    return TrainableNetwork(graph, FORMAT).layers[1]
+    ones = np.eye(shape[1]).reshape(shape[1], shape[1], *[1] * (weight.ndim - 2))
+    return TrainableNetwork(network(tensor(*shape).conv(ones).conv(weight, bias, **window)), FORMAT).layers[1]
 
 
 # Layers ----------------------------------------------------------------------------------------------------
@@ -67,19 +59,19 @@ def conv(weight, bias, shape, **window):
 def test_a_convolution_of_single_frames_has_the_bits_of_one_of_images():
     rng, context = np.random.default_rng(1), PassContext(FORMAT)
     weight, bias = rng.normal(size=(5, 3, 3, 2)), rng.normal(size=5)
-    video = conv(weight[:, :, None], bias, (1, 3, 4, 6, 5), pads=(0, 1, 0, 0, 1, 0))
+    of_frames = conv(weight[:, :, None], bias, (1, 3, 4, 6, 5), pads=(0, 1, 0, 0, 1, 0))
     image = conv(weight, bias, (1, 3, 6, 5), pads=(1, 0, 1, 0))
     x, g = whole(rng, 127, -6, 2, 1, 3, 4, 6, 5), whole(rng, 32767, -9, 2, 1, 5, 4, 6, 4)
 
-    def frames(tensor):
+    def frames(video):
         """``[samples, 1, C, frames, H, W]`` as so many images."""
-        mant = np.moveaxis(tensor.mant[:, 0], 2, 1)
-        return tensor.with_mant(mant.reshape(-1, 1, *mant.shape[2:]))
+        mant = np.moveaxis(video.mant[:, 0], 2, 1)
+        return video.with_mant(mant.reshape(-1, 1, *mant.shape[2:]))
 
-    (y,), memory = video.forward([x], context)
+    (y,), memory = of_frames.forward([x], context)
     (of_images,), other_memory = image.forward([frames(x)], context)
     assert y.exp == of_images.exp and np.array_equal(frames(y).mant, of_images.mant)
-    (back,), changes = video.backward([g], memory, context)
+    (back,), changes = of_frames.backward([g], memory, context)
     (other,), other_changes = image.backward([frames(g)], other_memory, context)
     assert back.exp == other.exp and np.array_equal(frames(back).mant, other.mant)
     assert np.array_equal(changes["weight"].values[:, :, 0], other_changes["weight"].values)
@@ -97,9 +89,7 @@ def test_a_convolution_is_the_sum_of_those_of_its_frames(stride):
     for at in range(y.mant.shape[3]):
         parts = 0
         for tap in range(3):
-            frame = Node("Conv", "frame", ("x",), ("y",), {"weight": kept[:, :, tap], "bias": np.zeros(4), "group": 1,
-                         "strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1)})  # fmt: skip
-            graph = Graph("net", [frame], ["x"], ["y"], {"x": (1, 2, 5, 4), "y": (1, 4, 4, 3)}, {"x", "y"})
+            graph = network(tensor(1, 2, 5, 4).conv(kept[:, :, tap]))
             parts = parts + execute.run(graph, {"x": x.values[:, 0, :, at * stride + tap]})["y"].reshape(2, 4, 4, 3)
         assert np.array_equal(y.values[:, 0, :, at], parts)
 
@@ -127,8 +117,8 @@ def test_blocks_are_along_the_channels_of_a_video():
     formats, rng = TrainingFormats(activation=TrainingFormat(4, 3)), np.random.default_rng(4)
     mant = rng.integers(-7, 8, (1, 1, 3, 2, 2, 2)) << np.arange(8).reshape(2, 2, 2)
     mant[:, :, 0] = 7 << np.arange(8).reshape(2, 2, 2)
-    tensor = Tensor(mant.astype(np.float32), 0, 7 << 7)
-    assert np.array_equal(PassContext(formats).activation(tensor).values, tensor.values)  # a block is a pixel
+    pixels = Tensor(mant.astype(np.float32), 0, 7 << 7)
+    assert np.array_equal(PassContext(formats).activation(pixels).values, pixels.values)  # a block is a pixel
 
 
 # Training ------------------------------------------------------------------------------------------------

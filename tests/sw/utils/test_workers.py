@@ -21,7 +21,8 @@ from concord.spec.memmap import RegionId
 from concord.utils import parallel
 from concord.utils.parallel import Engine, task_slices
 from support.commands import run, two_products
-from support.compiled_nets import ROOMY, attention, perceptron, recurrent, residual
+from support.compiled_nets import attention, perceptron, recurrent, residual
+from support.expressions import ROOMY
 
 WORKERS = (1, 2, 4)
 NETS = {

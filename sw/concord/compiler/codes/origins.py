@@ -15,6 +15,7 @@ from concord.integer.graph import IntegerGraph, IntegerOperation, readers
 from concord.integer.operations import CodeMaximum, CodeMovement, CodeTable
 from concord.integer.requantise import Requantiser
 from concord.integer.wide_numbers import WideNumbers
+from concord.utils.grouping import by_key
 
 #: Codes less an origin that are held where no product reads them: those of a byte.
 _BYTE = 255
@@ -131,7 +132,4 @@ def _groups(graph: IntegerGraph) -> dict[str, str]:
 
 
 def _members(group: Mapping[str, str]) -> dict[str, list[str]]:
-    members: dict[str, list[str]] = {}
-    for name, first in group.items():
-        members.setdefault(first, []).append(name)
-    return members
+    return by_key((first, name) for name, first in group.items())

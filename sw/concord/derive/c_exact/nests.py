@@ -88,16 +88,17 @@ class MovedSource(ElementSource):
 def store(function: ExactFunction, value: Expression) -> None:
     """Write the loops that compute a value as the result of a function."""
     sums = next((leaf for leaf in value.leaves() if isinstance(leaf.source, SumSource | MovedSource)), None)
-    if sums is not None and isinstance(sums.source, MovedSource):
-        _store_moved(function, value, sums, sums.source.view)
-    elif sums is None:
-        _store_elements(function, value)
-    elif isinstance(sums.source, ProductSumSource):
-        _store_products(function, value, sums, sums.source)
-    elif isinstance(sums.source, SumSource) and sums.source.window is not None:
-        _store_windows(function, value, sums, sums.source, sums.source.window)
-    elif isinstance(sums.source, SumSource):
-        _store_sums(function, value, sums)
+    match sums:
+        case None:
+            _store_elements(function, value)
+        case Expression(source=MovedSource(view=view)):
+            _store_moved(function, value, sums, view)
+        case Expression(source=ProductSumSource() as source):
+            _store_products(function, value, sums, source)
+        case Expression(source=SumSource(window=WindowPlaces() as window) as source):
+            _store_windows(function, value, sums, source, window)
+        case _:
+            _store_sums(function, value, sums)
 
 
 def _varied(value: Expression) -> list[Expression]:

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from concord.frontend.context import OnnxNode
+from concord.utils.grouping import by_key
 
 
 class Uses:
@@ -32,11 +33,8 @@ class Uses:
         constants: Mapping[str, NDArray[Any]],
         passing: Collection[str],
     ):
-        self._readers: dict[str, list[OnnxNode]] = {}
+        self._readers = by_key((name, node) for node in nodes for name in dict.fromkeys(node.inputs))
         self._outputs, self._constants, self._passing = set(outputs), constants, frozenset(passing)
-        for node in nodes:
-            for name in dict.fromkeys(node.inputs):
-                self._readers.setdefault(name, []).append(node)
 
     def readers(self, name: str) -> list[OnnxNode]:
         """Nodes that read a tensor, each once; of QuantizeLinear that make the same codes the first one."""

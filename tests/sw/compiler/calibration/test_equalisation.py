@@ -24,10 +24,9 @@ from concord.spec.compile_options import CompileOptions
 from concord.spec.formats import BINARY16_MAX
 from concord.spec.presets import ECP5_85F, TINY
 from concord_bench.feature_scales import deviations, perceptron, rows
-from support.compiled_nets import ROOMY
 from support.derived_backends import every, networks
 from support.derived_modules import same
-from support.expressions import concat, network, tensor
+from support.expressions import ROOMY, concat, network, tensor
 
 FEATURES = (8, 16, 40)
 

@@ -11,7 +11,7 @@ from concord.compiler.calibration.input_products import channel_means, input_sum
 from concord.compiler.calibration.weights import loss
 from concord.graph import execute
 from concord.graph.ir import Node
-from support.compiled_nets import graph_of
+from support.expressions import graph_of
 
 WINDOWS = {
     "dense": ({}, (7, 5), (4, 3, 5)),

@@ -50,7 +50,7 @@ def test_rounded_weights_keep_their_places():
 def test_means_are_those_of_the_channels():
     graph = behind(1, 5)()
     values = execute.run(graph, {"x": np.random.default_rng(2).normal(1, 1, (7, 6, 3, 3))}, keep="all")
-    assert product_means(graph, values) == {"last": pytest.approx(tuple(values["a"].mean(axis=(0, 1, 3, 4))))}
+    assert product_means(graph, values) == {"last": pytest.approx(tuple(values["relu.out"].mean(axis=(0, 1, 3, 4))))}
 
 
 def test_products_without_bias_stay_as_they_are():

@@ -14,7 +14,7 @@ from concord.graph import execute
 from concord.graph.ir import Node
 from concord.image.packing import depthwise_units, matrix_units, rounded_depthwise, rounded_matrix
 from concord.spec.presets import PRESETS
-from support.compiled_nets import ROOMY, graph_of
+from support.expressions import ROOMY, graph_of
 from support.product_nets import PRODUCTS
 
 

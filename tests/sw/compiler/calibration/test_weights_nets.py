@@ -20,7 +20,8 @@ from concord.report.places import space
 from concord.spec.presets import ECP5_85F, TINY
 from concord_bench.tasks import TASKS, calibration, load
 from support.commands import two_products
-from support.compiled_nets import graph_of, perceptron
+from support.compiled_nets import perceptron
+from support.expressions import graph_of
 from support.product_nets import PRODUCTS, dense, twice
 from support.quantised_nets import network
 from support.trained import DATA, needs_data

@@ -15,8 +15,8 @@ from concord.frontend import import_model
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import ECP5_25F, ECP5_85F, ECP5_85F_256, TINY, UP5K, with_mantissas
-from support.compiled_nets import ROOMY, heads, perceptron
-from support.expressions import concat, exact, network, tensor, whole
+from support.compiled_nets import heads, perceptron
+from support.expressions import ROOMY, concat, exact, network, tensor, whole
 from support.onnx_expressions import given, model_of, op
 from support.onnx_models import floats, mlp
 from support.row_tiled_nets import separable

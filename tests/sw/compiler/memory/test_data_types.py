@@ -14,8 +14,8 @@ from concord.graph.passes.dtype_report import rows
 from concord.graph.passes.dtypes import Dataflow, DataflowNode, Dtype, assign, problems
 from concord.spec.isa import Mem
 from concord.spec.presets import TINY
-from support.compiled_nets import ROOMY, perceptron, recurrent, residual
-from support.expressions import concat, network, tensor
+from support.compiled_nets import perceptron, recurrent, residual
+from support.expressions import ROOMY, concat, network, tensor
 
 N, W = Dtype.NARROW, Dtype.WIDE
 MEMORIES = {N: Mem.NARROW, W: Mem.WIDE}

@@ -64,8 +64,8 @@ def test_attention():
     """The pass sees the parts: factors are wide, but for one that a matrix brings to the lanes of the other."""
     memories = check(compile_graph(attention(), TINY).graph, TINY)
     assert memories["x"] == {Mem.NARROW, Mem.WIDE}
-    assert memories["q1"] == memories["k1"] == memories["v1"] == {Mem.WIDE}
-    assert memories["p"] == {Mem.NARROW}
+    assert memories["q.out"] == memories["k.out"] == memories["v.out"] == {Mem.WIDE}
+    assert memories["softmax.out"] == {Mem.NARROW}
 
 
 def test_a_maximum_reads_the_type_that_it_writes():

@@ -20,7 +20,8 @@ from concord.pipeline.manager import advance
 from concord.program import assembler
 from concord.spec.isa import Mem, Op
 from concord.spec.memmap import RegionId
-from support.compiled_nets import ROOMY, perceptron, recurrent, residual
+from support.compiled_nets import perceptron, recurrent, residual
+from support.expressions import ROOMY
 
 
 def compiled(graph, passed="", damage=None, config=ROOMY):

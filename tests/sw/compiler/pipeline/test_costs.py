@@ -9,7 +9,8 @@ from concord.cycles import count
 from concord.graph.ir import Graph
 from concord.spec.isa import OPCODE_BITS, Op
 from concord.spec.presets import TINY
-from support.compiled_nets import ROOMY, residual
+from support.compiled_nets import residual
+from support.expressions import ROOMY
 from support.row_tiled_nets import random_net
 
 

@@ -15,8 +15,8 @@ from concord.pipeline.manager import instrumented
 from concord.program.allocator import CapacityError
 from concord.spec.memmap import RegionId
 from concord.spec.presets import PRESETS, TINY
-from support.compiled_nets import ROOMY, check, normalised, perceptron, residual, scaled_functions
-from support.expressions import network, tensor, whole
+from support.compiled_nets import normalised, perceptron, residual, scaled_functions
+from support.expressions import ROOMY, check, network, tensor, whole
 from support.row_tiled_nets import random_net, separable
 
 CHOSEN, SLOWER, REFUSED, NOT_TRIED = Outcome.CHOSEN, Outcome.SLOWER, Outcome.REFUSED, Outcome.NOT_TRIED
