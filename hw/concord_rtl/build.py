@@ -21,6 +21,7 @@ from concord.spec.links import LinkSpec
 from concord.spec.presets import preset
 from concord.utils.cache import CacheError, digest
 from concord_rtl.core.top import NpuTop
+from concord_rtl.dram.pins import BOARD_PHASES
 from concord_rtl.families import family_named
 from concord_rtl.flow import area as areas
 from concord_rtl.flow import report
@@ -80,7 +81,7 @@ def verilog(preset_name: str, build: Path) -> None:
     if not step.fresh:
         step.clear()
         with CONSOLE.status("generating Verilog"):
-            output.write_text(back.convert(NpuTop(config), name="npu", emit_src=False))
+            output.write_text(back.convert(NpuTop(config, phases=BOARD_PHASES), name="npu", emit_src=False))
         step.keep()
     click.echo(output)
 
@@ -160,6 +161,7 @@ def bitstream(
     runs = flow.place(seeds, Goal(plan.aim, hz, plan.tunes), jobs, every_seed, minutes)
     if plan.tunes:
         hz = _tune(flow, max(map(report.score, runs.values())) * report.MHZ, plan.link)
+        plan.check_memory_clock(hz)
     summary = _summary(board, config, hz, plan.link, runs)
     summary["fixed"] = plan.fixed
     (flow.folder / "report.json").write_text(json.dumps(summary, indent=2) + "\n")

@@ -11,7 +11,7 @@ import pytest
 
 from concord.compiler.model import compile_graph
 from concord.host import connect
-from concord.host.dram import dram_state, memory_test
+from concord.host.dram import memory_test
 from concord.program import trace
 from concord.spec.memmap import RegionId
 from support.back_door import connected
@@ -25,7 +25,10 @@ pytestmark = pytest.mark.slow
 SEEDS = int(os.environ.get("CONCORD_SEEDS", "10"))
 
 
-@pytest.fixture(scope="module", params=[COPYING, COPYING_ENGINES, COPYING_LANES], ids=lambda config: config.name)
+CONFIGS = [COPYING, *(pytest.param(config, marks=pytest.mark.deep) for config in (COPYING_ENGINES, COPYING_LANES))]
+
+
+@pytest.fixture(scope="module", params=CONFIGS, ids=["copying", "engines", "lanes"])
 def device(request):
     with connected(request.param) as device:
         yield device
@@ -60,6 +63,6 @@ def test_columns_over_the_link(device):
         device.link.write(device.regions[RegionId.DRAM], first, np.array(columns, "<u2").tobytes())
         got = device.link.read(device.regions[RegionId.DRAM], first, len(columns))
         assert np.frombuffer(got, "<u2").tolist() == columns
-    state = dram_state(device)
+    state = device.dram_state()
     assert state.works and state.width >= 3
     assert memory_test(device, 256, 1).errors == 0

@@ -42,7 +42,7 @@ def image_of_memories(words, memories, inputs=6):
     """An image with the contents of memories: some vectors are inputs, everything is an output."""
     config = memories.config
     segments = []
-    for region in LOADABLE:
+    for region in [region for region in LOADABLE if region is not RegionId.DRAM]:
         depth = memories.region(region).depth
         segments.append(MemorySegment.from_words(region, 0, memories.read(region, 0, depth), config))
     n = config.native

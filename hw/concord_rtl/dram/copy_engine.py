@@ -11,7 +11,7 @@ from concord.spec.config import clog2
 from concord.spec.isa import COPY_UNIT
 from concord_rtl.dram.copy_port import CopyPort
 from concord_rtl.dram.native_port import NativePort
-from concord_rtl.dram.row_write import RowWrite
+from concord_rtl.memories.row_write import RowWrite
 from concord_rtl.parts.component import Input, NpuUnit, Output
 
 

@@ -18,7 +18,7 @@ from concord.spec.config_file import read_config
 from concord.spec.links import LINKS, LinkKind, LinkSpec, uart
 from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
-from concord.spec.presets import PRESETS, REMOVED, preset
+from concord.spec.presets import PRESETS, REMOVED, preset, without_missing_memory
 from concord.spec.stored import remedy
 from concord.utils.cache import digest, source_digest
 from concord_boards.board import Board, Placement
@@ -82,7 +82,7 @@ def configuration(board: Any, preset_name: str | None, image: Path | None, confi
         except (ValueError, OSError) as error:
             raise click.ClickException(str(error)) from error
     if preset_name is not None or image is None:
-        return preset(preset_name or board.preset)
+        return without_missing_memory(preset(preset_name or board.preset), board.name)
     try:
         return memories.configuration(image)
     except (ValueError, OSError) as error:
@@ -178,6 +178,8 @@ class Plan:
         if image is not None and (advice := remedy(config, image)):
             console.print(f"{image}: {advice}", markup=False, highlight=False)
         spec = BOARD_SPECS[board.name]
+        if config.dram not in ("", spec.dram):
+            raise click.ClickException(f"{board.name} must have the external memory of {config.name}, {config.dram}")
         try:
             link = spec.link(link_name)
         except ValueError as error:
@@ -215,11 +217,23 @@ class Plan:
             check_link(self.hz, self.link)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
+        self.check_memory_clock(self.hz)
         self.measures = tunable(self.board, self.wanted)
         self.tunes = self.measures and not clock_mhz
         self.aim: float = self.hz
         if self.tunes:
             self.aim = self.flow.placement.aim_hz or (spec.aim_hz if own else self.hz)
+
+    def check_memory_clock(self, hz: float) -> None:
+        """``click.ClickException`` if the external memory, where there is one, is not refreshed or read in time."""
+        if self.config.dram:
+            slowest, fastest = self.config.sdram.clocks(self.config.dram_refresh)
+            if not slowest <= hz <= fastest:
+                limits = f"{slowest / MHZ:.1f} to {fastest / MHZ:.1f} MHz"
+                raise click.ClickException(
+                    f"clock must be {limits} for the external memory with dram_refresh={self.config.dram_refresh}, "
+                    f"not {hz / MHZ:.2f} MHz"
+                )
 
     def generate(self) -> None:
         """Write the design in RTLIL, with pseudo-random contents in its block RAMs."""

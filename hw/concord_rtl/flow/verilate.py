@@ -32,6 +32,7 @@ from rich.console import Console
 from concord.spec.config import NpuConfig
 from concord.spec.links import LINKS, LinkKind
 from concord.spec.name_choice import NameChoice
+from concord.spec.operations import Op
 from concord.spec.presets import PRESETS, REMOVED, preset
 from concord.utils.cache import CacheEntry, CacheError, digest
 from concord.utils.simulations import LIBRARY, SimulationNote, simulation_entry
@@ -157,7 +158,7 @@ def _support(root: Path, compiler: list[str], trace: bool) -> list[str]:
 
 def _sdram_header(config: NpuConfig | None) -> str:
     """C++ of the external memory at the pins of a design; empty if there is none."""
-    if config is None or not config.dram:
+    if config is None or not config.has(Op.COPY):
         return ""
     part, timing = config.sdram, config.sdram.timing(config.sdram.cas_hz, config.sdram.cas_hz)
     period = 1e9 / part.cas_hz
@@ -236,7 +237,7 @@ def _simulated(config: NpuConfig, link: LinkKind) -> wiring.Component:
     """The NPU with what it has at its pins for a link."""
     from concord_rtl.core.top import NpuTop
 
-    if config.dram and link is not LinkKind.UART:
+    if config.has(Op.COPY) and link is not LinkKind.UART:
         raise ValueError(f"link must be that of a serial port where there is an external memory, not {link.value!r}")
     if link is LinkKind.UART:
         return NpuTop(config)

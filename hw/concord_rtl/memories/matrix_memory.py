@@ -17,10 +17,10 @@ from concord.spec.operations import Op
 from concord_rtl.arith.block_float import weights
 from concord_rtl.cells.kept_register import KeptRegister
 from concord_rtl.cells.spram import Spram
-from concord_rtl.dram.row_write import RowWrite
 from concord_rtl.families import primitives_of
 from concord_rtl.memories.lane_memory import LaneMemory
 from concord_rtl.memories.row_access import RowAccess, RowPort
+from concord_rtl.memories.row_write import RowWrite
 from concord_rtl.memories.tile_port import TilePort
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.parts.component import Component, Input

@@ -12,7 +12,7 @@ from concord.cli.options import compile_options
 from concord.host.bitstreams import find_bitstream, write_bitstream
 from concord.networks.folder import load_image
 from concord.spec.boards import DEFAULT_BOARD, board_spec
-from concord.spec.presets import preset
+from concord.spec.presets import preset, without_missing_memory
 
 
 @click.command()
@@ -32,7 +32,8 @@ def flash(
     it is gone when the board is switched off.
     """
     if network is None:
-        config, model = preset(preset_name or board_spec(board or DEFAULT_BOARD).preset), ""
+        where = board or DEFAULT_BOARD
+        config, model = without_missing_memory(preset(preset_name or board_spec(where).preset), where), ""
     elif preset_name is not None:
         raise ValueError("--preset must be given without NETWORK, which has a configuration")
     else:

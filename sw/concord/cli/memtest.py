@@ -7,7 +7,7 @@ import click
 from concord.cli.common import POSITIVE, PRESET, TerminalConsole, check_link, echo, on_option, readable
 from concord.cli.options import compile_options
 from concord.host import connect
-from concord.host.dram import dram_state, memory_test
+from concord.host.dram import memory_test
 from concord.host.progress import bars
 from concord.spec.presets import ECP5_85F, preset
 
@@ -30,7 +30,7 @@ def memtest(on: str, name: str, link: str | None, kilobytes: int, seed: int) -> 
     """
     check_link(on, link)
     with connect(on, preset(name), link=link) as device:
-        state, part = dram_state(device), device.config.sdram
+        state, part = device.dram_state(), device.config.sdram
         echo(f"{part.name}: {state.text}")
         if not state.works:
             raise click.ClickException("the external memory does not work")

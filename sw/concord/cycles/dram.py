@@ -6,26 +6,26 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from concord.program.matrix_copies import MatrixCopy
+from concord.program.chains import WeightCopy
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.dram import OPENED_AHEAD, SdramPart, SdramTiming
 
 
-def copy_cycles(copy: MatrixCopy, config: NpuConfig) -> int:
+def copy_cycles(copy: WeightCopy, config: NpuConfig) -> int:
     """Cycles from the execution of a copy to that of the next word."""
     first = copy.column % (1 << config.sdram.column_bits + config.sdram.bank_bits)  # rows do not matter
-    settle = timing.copy_settle(config)
-    last = last_read(config.sdram, config.sdram_timing, first, copy.columns(config), settle)
+    begins = timing.copy_settle(config)
+    last = last_read(config.sdram, config.sdram_timing, first, copy.columns(config), begins)
     return timing.COPY_BEGIN + last + config.sdram_timing.read_latency + timing.COPY_END
 
 
 @lru_cache(maxsize=1 << 12)
-def last_read(part: SdramPart, times: SdramTiming, first: int, count: int, settle: int) -> int:
-    """Cycles from a refresh to the read of the last of ``count`` columns, the first of which is asked for ``settle``
+def last_read(part: SdramPart, times: SdramTiming, first: int, count: int, begins: int) -> int:
+    """Cycles from a refresh to the read of the last of ``count`` columns, the first of which is asked for ``begins``
     cycles later.
     """
-    controller = _Controller(part, times, first, count, settle)
+    controller = _Controller(part, times, first, count, begins)
     while controller.left:
         controller.tick()
     return controller.now - 1

@@ -13,9 +13,8 @@ from concord.cycles.integers import integer_cycles
 from concord.cycles.places import Places, entry
 from concord.cycles.times import Request, Times, Token
 from concord.cycles.windows import Windows
-from concord.program.chains import VECTOR_MASK, Chain
+from concord.program.chains import VECTOR_MASK, Chain, WeightCopy
 from concord.program.integers import IntegerChain, TensorStep
-from concord.program.matrix_copies import MatrixCopy
 from concord.program.trace import Trace
 from concord.spec import timing
 from concord.spec.isa import Mem, Op
@@ -96,7 +95,7 @@ class Sources:
                 yield from self._drain()
                 now = max(now, self.times.retired + 2)
             match event.item:
-                case MatrixCopy():
+                case WeightCopy():
                     now += copy_cycles(event.item, self.times.config) - 1
                 case IntegerChain() | TensorStep():
                     updates = isinstance(event.item, IntegerChain) and event.item.steps.update

@@ -142,7 +142,7 @@ class Instance:
             self.narrow = np.concatenate([self.narrow, other.narrow], axis=1)
         self.weight = np.concatenate([self.weight, other.weight])
         self.weight_key = "blocks", self.weight_key, other.weight_key
-        self.mfu_ops = tuple(mine.with_rows(more) for mine, more in zip(self.mfu_ops, other.mfu_ops, strict=True))
+        self.mfu_ops = tuple(first.with_rows(more) for first, more in zip(self.mfu_ops, other.mfu_ops, strict=True))
         self.copied = other.copied
 
     @property

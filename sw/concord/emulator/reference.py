@@ -21,7 +21,8 @@ from concord.golden.scale import scale_accumulators
 from concord.image import Memories
 from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, Trace, trace
-from concord.program.matrix_copies import MatrixCopy
+from concord.program.chains import WeightCopy
+from concord.program.matrix_copies import write_copy
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.sliding import broken_rules
 from concord.spec.formats import BINARY16_INF, BlockFormat, Flag, Rounding
@@ -69,8 +70,8 @@ class ReferenceMachine:
                     steps.append(self._window_steps(item))
                 self.chain(item)
                 continue
-            if isinstance(item, MatrixCopy):
-                item.write(self.memories, self.memories.matrix_mant, self.memories.matrix_exp)
+            if isinstance(item, WeightCopy):
+                write_copy(item, self.memories, self.memories.matrix_mant, self.memories.matrix_exp)
                 continue
             assert integers is not None
             try:

@@ -125,7 +125,7 @@ def tile(ctx: Context, node: OnnxNode) -> str:
 
 
 def repeats_of(ctx: NodeReader, node: OnnxNode, rank: int) -> list[int]:
-    """How many times Tile has a tensor of so many axes along each of them."""
+    """Repeats of a tensor by Tile, one for each of so many axes."""
     counts = ctx.integers(node, 1, "repeats") or []
     if len(counts) != rank or min(counts, default=1) < 1:
         raise Refusal(f"repeats must be at least 1 for each of {rank} axes, not {counts}")

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from concord.host.dram_state import DramState
 from concord.host.errors import BadRegionError, DeviceError, TrapError
 from concord.host.tensors import check_batch, unwrap_outputs
 from concord.image import Image, Phase
@@ -20,6 +21,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.isa import Trap
 from concord.spec.memmap import REGISTERS, Reg, Region, RegionId, regions
+from concord.spec.operations import Op
 from concord.utils.arrays import Array
 
 Outputs = dict[str, Array]
@@ -28,6 +30,8 @@ Outputs = dict[str, Array]
 COUNTERS = (Reg.CYCLES, Reg.DENSE_STEPS, Reg.DEPTHWISE_STEPS, Reg.CHAINS, Reg.VECTORS, Reg.HAZARD_STALLS)
 
 Counters = dict[str, int | None]
+#: Reads of STATUS in which the search of a device comes to its end: it takes some milliseconds, a read less than one.
+_SEARCH_READS = 10_000
 
 
 def add_counters(counters: Counters, more: Counters) -> Counters:
@@ -179,11 +183,28 @@ class Device(ABC):
         self.clear_flags()
         self.image = image
 
+    def dram_state(self) -> DramState:
+        """State of the external memory, when the search for the phase of its clock has come to its end.
+
+        Raises
+        ------
+        DeviceError
+            If there is no external memory, or its search does not end.
+        """
+        if not self.config.has(Op.COPY):
+            raise DeviceError(f"{self.config.name} has no external memory")
+        for _ in range(_SEARCH_READS):
+            (word,) = self.read(RegionId.REGS, Reg.STATUS)
+            status = REGISTERS[Reg.STATUS].layout.unpack(word)
+            if not status["dram_searching"]:
+                return DramState.of(status)
+        raise DeviceError("the external memory of the device must end the search for its clock phase")
+
     def _check_dram(self) -> None:
         """:class:`DeviceError` if the external memory does not work."""
-        from concord.host.dram import check_dram  # which needs this module
-
-        check_dram(self)
+        state = self.dram_state()
+        if not state.works:
+            raise DeviceError(f"the network copies weights from the external memory, which {state.text}")
 
     def start(self, pc: int = 0, *, adds: bool = False) -> None:
         """Start a run at ``pc``; after the end of the instruction memory it traps with ``PC_RANGE``.

@@ -1,4 +1,4 @@
-"""The external memory of a device: its state, and a test of its columns."""
+"""A test of the external memory of a device."""
 
 from __future__ import annotations
 
@@ -8,73 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from concord.host.device import Device
-from concord.host.errors import DeviceError
-from concord.spec.memmap import REGISTERS, Reg, RegionId
+from concord.spec.memmap import RegionId
 from concord.utils.arrays import Bits
 
-#: Reads of STATUS in which the search of a device comes to its end: it takes some milliseconds, a read less than one.
-_READS = 10_000
 #: Columns that are written and read at a time.
 _PIECE = 1 << 14
 #: Prime number that scatters the pieces of a test over the memory.
 _SPREAD = 2_654_435_761
-
-
-@dataclass(frozen=True)
-class DramState:
-    """Result of the search for the phase of the memory's clock.
-
-    Parameters
-    ----------
-    works : bool
-        The memory works.
-    late : bool
-        Its data come at the later of two cycles.
-    phase : int
-        The phase that was chosen, in steps of the PLL.
-    width : int
-        Neighbouring phases that work with that cycle.
-    """
-
-    works: bool
-    late: bool
-    phase: int
-    width: int
-
-    @property
-    def text(self) -> str:
-        """The state in words."""
-        if not self.works:
-            return f"does not work: at most {self.width} neighbouring phases of its clock do"
-        return f"phase {self.phase}, in the middle of {self.width}; data come {'late' if self.late else 'early'}"
-
-
-def dram_state(device: Device) -> DramState:
-    """State of the external memory of a device, when its search has come to its end.
-
-    Raises
-    ------
-    DeviceError
-        If the device has none, or its search does not end.
-    """
-    if not device.config.dram:
-        raise DeviceError(f"{device.config.name} has no external memory")
-    layout = REGISTERS[Reg.STATUS].layout
-    for _ in range(_READS):
-        (word,) = device.read(RegionId.REGS, Reg.STATUS)
-        fields = layout.unpack(word)
-        if not fields["dram_searching"]:
-            names = ("works", "late", "phase", "width")
-            works, late, phase, width = (fields[f"dram_{name}"] for name in names)
-            return DramState(bool(works), bool(late), phase, width)
-    raise DeviceError("the external memory of the device must end the search for its clock phase")
-
-
-def check_dram(device: Device) -> None:
-    """:class:`DeviceError` if the external memory of a device does not work."""
-    state = dram_state(device)
-    if not state.works:
-        raise DeviceError(f"the network copies weights from the external memory, which {state.text}")
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from concord.program.access import VECTORS
 from concord.spec.config import SPEC_VERSION, NpuConfig
 from concord.spec.isa import Mem, Trap
 from concord.spec.memmap import FEEDER_REGIONS, MAGIC, REGISTERS, Reg, Region, RegionId
+from concord.spec.operations import Op
 from concord.utils.arrays import Array
 
 _MASK = (1 << 32) - 1
@@ -204,7 +205,7 @@ class EmulatedDevice(Device):
         run, fingerprint = self._last, self.config.fingerprint
         trapped = run.trap is not Trap.NONE
         status = dict.fromkeys((field.name for field in REGISTERS[Reg.STATUS].layout.fields), 0)
-        status |= {"done": self._started and not trapped, "trapped": trapped, "dram_works": bool(self.config.dram)}
+        status |= {"done": self._started and not trapped, "trapped": trapped, "dram_works": self.config.has(Op.COPY)}
         values = {
             Reg.MAGIC: MAGIC,
             Reg.VERSION: SPEC_VERSION,

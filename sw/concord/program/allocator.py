@@ -25,6 +25,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.integers import TENSORS
 from concord.spec.isa import COPY_UNIT
 from concord.spec.memmap import RegionId
+from concord.spec.operations import Op
 from concord.utils.arrays import FloatArray
 
 _LISTED = 5
@@ -375,7 +376,7 @@ class Allocator:
             RegionId.WIDE: ("wide memory", config.wide_depth, self.used(RegionId.WIDE), "vectors"),
             RegionId.TENSORS: ("register file", TENSORS, self.used(RegionId.TENSORS), "tensor registers"),
         }
-        if config.dram:
+        if config.has(Op.COPY):
             memories[RegionId.DRAM] = "external memory", config.sdram.columns, self.used(RegionId.DRAM), "columns"
         short = {region: memory for region, memory in memories.items() if memory[2] > memory[1]}
         if short:

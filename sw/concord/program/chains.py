@@ -6,7 +6,7 @@ Vectors of a chain are numbered in the order of execution: axes ``[outer, inner,
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from concord.spec.isa import MATRIX_ADDR_BITS, MATRIX_ROW_BITS, VECTOR_ADDR_BITS
 from concord.spec.operations import OPERANDS
 from concord.spec.windows import tap_lanes
 from concord.utils.arrays import Bools, Ids
-
-if TYPE_CHECKING:
-    from concord.program.matrix_copies import MatrixCopy
 
 VECTOR_MASK = (1 << VECTOR_ADDR_BITS) - 1
 MATRIX_MASK = (1 << MATRIX_ADDR_BITS) - 1
@@ -151,6 +148,45 @@ class VectorPlace:
 
 
 @dataclass(frozen=True)
+class WeightCopy:
+    """A copy from the external to the matrix memory, as it is executed.
+
+    Parameters
+    ----------
+    pc : int
+        Address of its word.
+    column : int
+        First column in the external memory.
+    matrix : int
+        First word of its first tile.
+    rows : int
+        Rows of tiles.
+    """
+
+    pc: int
+    column: int
+    matrix: int
+    rows: int
+
+    def columns(self, config: NpuConfig) -> int:
+        """Columns that it reads."""
+        return self.rows * config.row_columns
+
+    def words(self, config: NpuConfig) -> range:
+        """Words of the matrix memory of which it writes rows."""
+        return range(self.matrix, self.matrix + -(-self.rows // config.rows) * config.steps)
+
+    def tiles(self, config: NpuConfig) -> range:
+        """Tiles of which it writes rows."""
+        first = self.matrix // config.steps
+        return range(first, first + -(-self.rows // config.rows))
+
+    def tile_rows(self, config: NpuConfig) -> Ids:
+        """Numbers of the rows of tiles that it writes, counted from the first tile of the memory."""
+        return self.matrix // config.steps * config.rows + np.arange(self.rows)
+
+
+@dataclass(frozen=True)
 class ChainLoops:
     """Turns of the loops of a chain, of which ``rows`` is the innermost one."""
 
@@ -230,7 +266,7 @@ class Chain(VectorChain):
         Window columns of a sliding product that the window before had not; otherwise 0.
     into_matrix : MatrixWrite or None
         Rows of the matrix memory that it writes, if it does; there is no narrow destination then.
-    copies : tuple of MatrixCopy
+    copies : tuple of WeightCopy
         Copies from the external memory that may have written weights of the product, in order.
     """
 
@@ -244,7 +280,7 @@ class Chain(VectorChain):
     scale: CodeScale | None = None
     fresh: int = 0
     into_matrix: MatrixWrite | None = None
-    copies: tuple[MatrixCopy, ...] = ()
+    copies: tuple[WeightCopy, ...] = ()
 
     @property
     def dense(self) -> bool:

@@ -3,97 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from concord.image import Memories
-from concord.program.chains import MATRIX_MASK
+from concord.program.chains import MATRIX_MASK, WeightCopy
 from concord.program.rules import Broken
 from concord.spec.config import NpuConfig
 from concord.spec.rules import ProgramRule
-from concord.utils.arrays import Ids, Ints
+from concord.utils.arrays import Ints
 
 
-@dataclass(frozen=True)
-class MatrixCopy:
-    """One copy as it is executed.
+def contents(copy: WeightCopy, memories: Memories) -> tuple[Ints, Ints]:
+    """Mantissas ``[rows, N]`` and exponents ``[rows]`` that a copy reads.
 
-    Parameters
-    ----------
-    pc : int
-        Address of its word.
-    column : int
-        First column in the external memory.
-    matrix : int
-        First word of its first tile.
-    rows : int
-        Rows of tiles.
+    Raises
+    ------
+    ValueError
+        If it reads beyond the external memory.
     """
-
-    pc: int
-    column: int
-    matrix: int
-    rows: int
-
-    def columns(self, config: NpuConfig) -> int:
-        """Columns that it reads."""
-        return self.rows * config.row_columns
-
-    def words(self, config: NpuConfig) -> range:
-        """Words of the matrix memory of which it writes rows."""
-        return range(self.matrix, self.matrix + -(-self.rows // config.rows) * config.steps)
-
-    def tiles(self, config: NpuConfig) -> range:
-        """Tiles of which it writes rows."""
-        first = self.matrix // config.steps
-        return range(first, first + -(-self.rows // config.rows))
-
-    def tile_rows(self, config: NpuConfig) -> Ids:
-        """Numbers of the rows of tiles that it writes, counted from the first tile of the memory."""
-        return self.matrix // config.steps * config.rows + np.arange(self.rows)
-
-    def contents(self, memories: Memories) -> tuple[Ints, Ints]:
-        """Mantissas ``[rows, N]`` and exponents ``[rows]``.
-
-        Raises
-        ------
-        ValueError
-            If it reads beyond the external memory.
-        """
-        config = memories.config
-        end = self.column + self.columns(config)
-        if end > len(memories.dram):
-            raise ValueError(f"copies must end below column {len(memories.dram)}, not {end - 1}")
-        columns = memories.dram[self.column : end].astype(np.int64).reshape(self.rows, config.row_columns)
-        bits, size = config.sdram.width // config.column_mantissas, config.wgt_mant
-        codes = columns[:, 1:, None] >> bits * np.arange(config.column_mantissas)
-        codes = codes.reshape(self.rows, config.native) & (1 << size) - 1
-        exp = (columns[:, 0] & (1 << config.wgt_exp_width) - 1) + config.wgt_exp_min
-        return codes - (codes >> size - 1 << size), exp
-
-    def write(self, memories: Memories, matrix_mant: NDArray[np.int16], matrix_exp: NDArray[np.int16]) -> bool:
-        """Write the rows into a matrix memory, with the external memory of ``memories``; True if any becomes another.
-
-        Raises
-        ------
-        ValueError
-            If it leaves one of the memories.
-        """
-        config = memories.config
-        mant, exp = self.contents(memories)
-        rows = self.tile_rows(config)
-        words, row = rows[:, None] // config.rows * config.steps + np.arange(config.steps), rows[:, None] % config.rows
-        if words.max() >= config.matrix_depth:
-            raise ValueError(f"copies must write words below {config.matrix_depth}, not {words.max()}")
-        mant = mant.reshape(len(rows), config.steps, config.lanes)
-        changed = (matrix_mant[words, row] != mant).any() or (matrix_exp[words, row] != exp[:, None]).any()
-        matrix_mant[words, row], matrix_exp[words, row] = mant, exp[:, None]
-        return bool(changed)
+    config = memories.config
+    end = copy.column + copy.columns(config)
+    if end > len(memories.dram):
+        raise ValueError(f"copies must end below column {len(memories.dram)}, not {end - 1}")
+    columns = memories.dram[copy.column : end].astype(np.int64).reshape(copy.rows, config.row_columns)
+    bits, size = config.sdram.width // config.column_mantissas, config.wgt_mant
+    codes = columns[:, 1:, None] >> bits * np.arange(config.column_mantissas)
+    codes = codes.reshape(copy.rows, config.native) & (1 << size) - 1
+    exp = (columns[:, 0] & (1 << config.wgt_exp_width) - 1) + config.wgt_exp_min
+    return codes - (codes >> size - 1 << size), exp
 
 
-def broken_copy_rules(copy: MatrixCopy, config: NpuConfig) -> list[Broken]:
+def write_copy(
+    copy: WeightCopy, memories: Memories, matrix_mant: NDArray[np.int16], matrix_exp: NDArray[np.int16]
+) -> bool:
+    """Write the rows of a copy into a matrix memory, with the external memory of ``memories``; True if any changes.
+
+    Raises
+    ------
+    ValueError
+        If it leaves one of the memories.
+    """
+    config = memories.config
+    mant, exp = contents(copy, memories)
+    rows = copy.tile_rows(config)
+    words, row = rows[:, None] // config.rows * config.steps + np.arange(config.steps), rows[:, None] % config.rows
+    if words.max() >= config.matrix_depth:
+        raise ValueError(f"copies must write words below {config.matrix_depth}, not {words.max()}")
+    mant = mant.reshape(len(rows), config.steps, config.lanes)
+    changed = (matrix_mant[words, row] != mant).any() or (matrix_exp[words, row] != exp[:, None]).any()
+    matrix_mant[words, row], matrix_exp[words, row] = mant, exp[:, None]
+    return bool(changed)
+
+
+def broken_copy_rules(copy: WeightCopy, config: NpuConfig) -> list[Broken]:
     """Rules that a copy breaks."""
     broken = list[Broken]()
     if (end := copy.words(config).stop) > config.matrix_depth:
@@ -105,7 +69,7 @@ def broken_copy_rules(copy: MatrixCopy, config: NpuConfig) -> list[Broken]:
     return broken
 
 
-def still_there(copies: Iterable[MatrixCopy], latest: MatrixCopy, config: NpuConfig) -> tuple[MatrixCopy, ...]:
+def still_there(copies: Iterable[WeightCopy], latest: WeightCopy, config: NpuConfig) -> tuple[WeightCopy, ...]:
     """Copies of which rows may be left after the latest one, in order."""
     new = latest.words(config)
     whole = latest.rows % config.rows == 0
@@ -113,7 +77,7 @@ def still_there(copies: Iterable[MatrixCopy], latest: MatrixCopy, config: NpuCon
     return *kept, latest
 
 
-def read_by(copies: Iterable[MatrixCopy], first: int, count: int, config: NpuConfig) -> tuple[MatrixCopy, ...]:
+def read_by(copies: Iterable[WeightCopy], first: int, count: int, config: NpuConfig) -> tuple[WeightCopy, ...]:
     """Copies that write some of ``count`` words from the first one on, which are counted modulo their number."""
     pieces = [range(first, min(first + count, MATRIX_MASK + 1)), range(first + count - MATRIX_MASK - 1)]
     return tuple(copy for copy in copies if any(_meet(copy.words(config), piece) for piece in pieces))

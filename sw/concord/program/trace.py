@@ -22,10 +22,11 @@ from concord.program.chains import (
     Pad,
     Quant,
     VectorPlace,
+    WeightCopy,
     Window,
 )
 from concord.program.integers import PLACES, ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
-from concord.program.matrix_copies import MatrixCopy, read_by, still_there
+from concord.program.matrix_copies import read_by, still_there
 from concord.spec import isa
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
@@ -47,7 +48,7 @@ _REGISTERS = frozenset({"reg"})
 
 #: Items of integer chains, and all items that a word executes by itself.
 IntegerItem = IntegerChain | TensorStep
-OwnItem = IntegerItem | MatrixCopy
+OwnItem = IntegerItem | WeightCopy
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Event:
         The word waits until everything that was dispatched has been written.
     words, jumps : int
         Words executed since the event before, this one included, and jumps to the beginning of a loop.
-    item : IntegerChain, TensorStep, MatrixCopy or None
+    item : IntegerChain, TensorStep, WeightCopy or None
         What the word executes by itself, before the next one.
     """
 
@@ -87,7 +88,7 @@ class Trace:
         Address of the word that trapped, or of ``halt``.
     events : tuple of Event
         What the sequencer does, in order.
-    items : tuple of Chain, IntegerChain, TensorStep and MatrixCopy
+    items : tuple of Chain, IntegerChain, TensorStep and WeightCopy
         Everything that is executed, in order.
     """
 
@@ -103,9 +104,9 @@ class Trace:
         return tuple(item for item in self.items if isinstance(item, IntegerChain | TensorStep))
 
     @property
-    def copies(self) -> tuple[MatrixCopy, ...]:
+    def copies(self) -> tuple[WeightCopy, ...]:
         """Copies from the external memory, in order."""
-        return tuple(item for item in self.items if isinstance(item, MatrixCopy))
+        return tuple(item for item in self.items if isinstance(item, WeightCopy))
 
     def refuse_integers(self, purpose: str) -> None:
         """``ValueError`` if there are integer chains or tensor steps, for what knows other chains alone.
@@ -168,7 +169,7 @@ class _Sequencer:
         self.words, self.config, self.pc = words, config, pc
         self.chains: list[Chain] = []
         self.items: list[Chain | OwnItem] = []
-        self.copies: tuple[MatrixCopy, ...] = ()  # of which rows may be left
+        self.copies: tuple[WeightCopy, ...] = ()  # of which rows may be left
         self.jumps = 0
         self.state = {op: dict(values) for op, values in isa.INITIAL.items()}
         self.aregs = [0] * isa.ADDR_REGS
@@ -225,7 +226,7 @@ class _Sequencer:
             self.aregs[values["reg"]] = (self.aregs[values["reg"]] + values["step"]) & MATRIX_MASK
         elif op is Op.COPY:
             unit = (values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK
-            copy = MatrixCopy(self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"])
+            copy = WeightCopy(self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"])
             self.items.append(copy)
             self.copies = still_there(self.copies, copy, self.config)
         elif op in TENSOR_OPS:

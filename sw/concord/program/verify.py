@@ -14,9 +14,9 @@ import numpy as np
 
 from concord.program.access import REGIONS, broken_chain_rules, words_read, words_written
 from concord.program.assembler import describe
-from concord.program.chains import Chain
+from concord.program.chains import Chain, WeightCopy
 from concord.program.integers import IntegerChain, TensorStep
-from concord.program.matrix_copies import MatrixCopy, broken_copy_rules
+from concord.program.matrix_copies import broken_copy_rules
 from concord.program.matrix_writes import broken_write_rules, row_words
 from concord.program.rules import Broken
 from concord.program.sliding import broken_rules
@@ -195,10 +195,10 @@ class _Checker:
                     self._integer_chain(item)
                 case TensorStep():
                     self._step(item)
-                case MatrixCopy():
+                case WeightCopy():
                     self._copy(item)
 
-    def _copy(self, copy: MatrixCopy) -> None:
+    def _copy(self, copy: WeightCopy) -> None:
         """A copy: the columns that it reads must have been loaded."""
         config = self.config
         if broken := broken_copy_rules(copy, config):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from concord.image import Memories
 from concord.program.chains import Chain
+from concord.program.matrix_copies import write_copy
 from concord.spec.config import NpuConfig
 from concord.utils.arrays import Float32s, FloatArray, Ids, Ints
 
@@ -78,7 +79,7 @@ def _copied(chain: Chain, memories: Memories) -> tuple[NDArray[np.int16], NDArra
         return memories.matrix_mant, memories.matrix_exp
     here = memories.matrix_mant.copy(), memories.matrix_exp.copy()
     for copy in chain.copies:
-        copy.write(memories, *here)
+        write_copy(copy, memories, *here)
     return here
 
 

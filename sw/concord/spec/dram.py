@@ -76,6 +76,11 @@ class SdramPart:
         timing = self.timing(self.cas_hz, self.cas_hz)
         return 4 * timing.longest, timing.refresh
 
+    def clocks(self, refresh: int) -> tuple[float, float]:
+        """Slowest and fastest clock in hertz with which so many cycles from refresh to refresh are right."""
+        longest = self.timing(self.cas_hz, self.cas_hz).longest
+        return (refresh + longest) / self.refresh * 1e9, self.cas_hz
+
     def timing(self, slowest_hz: float, fastest_hz: float) -> SdramTiming:
         """The times in cycles of every clock of a range.
 

@@ -71,8 +71,13 @@ def presets_of(board: str, name: str | None = None) -> list[NpuConfig]:
 
 def on_board(config: NpuConfig, board: str) -> NpuConfig:
     """The configuration on a board: without the external memory, if the board does not have it."""
+    return without_missing_memory(config, board).replace(board=board)
+
+
+def without_missing_memory(config: NpuConfig, board: str) -> NpuConfig:
+    """The configuration without the external memory, if a board does not have it."""
     there = config.dram == board_spec(board).dram
-    return config.replace(board=board, **({} if there else {"dram": "", "dram_refresh": 0}))
+    return config if there else config.replace(dram="", dram_refresh=0)
 
 
 def with_mantissas(config: NpuConfig, mant: int) -> NpuConfig:

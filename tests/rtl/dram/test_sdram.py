@@ -1,5 +1,6 @@
 # amaranth: UnusedElaboratable=no
 import itertools
+import os
 from dataclasses import replace
 
 import pytest
@@ -46,8 +47,9 @@ def test_random_traffic(run, writes, idle, restarts):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("seed", range(10))
-def test_a_million_commands(seed):
+@pytest.mark.parametrize("seed", range(int(os.environ.get("CONCORD_SEEDS", "3"))))
+def test_many_commands(seed):
+    """A million with ``CONCORD_SEEDS=10``."""
     traffic = Traffic(100_000, run=0.15 * (seed % 7), writes=0.5, idle=0.1 * (seed % 3), restarts=0.0005, seed=seed)
     run_traffic(memory_of(), model_of(seed=seed), traffic)
 

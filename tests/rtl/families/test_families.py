@@ -53,7 +53,7 @@ class MadeUpPrimitives(Primitives):
 class MadeUpPll(Pll):
     factor: int
 
-    def build(self, m, pin, clk, locked):
+    def build(self, m, pin, clk, locked, shifted=None):
         m.submodules.pll = Instance("MADE_UP_PLL", p_FACTOR=self.factor, i_I=pin, o_O=clk, o_LOCK=locked)
 
 

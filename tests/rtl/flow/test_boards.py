@@ -4,7 +4,9 @@ import re
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
+from rich.console import Console
 
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.devices import DEVICES
@@ -16,6 +18,7 @@ from concord_rtl.families.ecp5 import pll as ecp5
 from concord_rtl.families.ice40 import pll as ice40
 from concord_rtl.flow.board_top import BoardTop, check_link
 from concord_rtl.flow.clocking import clock_of
+from concord_rtl.flow.plan import Plan
 from concord_rtl.flow.ports.uart import divisor_of
 from concord_rtl.link.usb_port import USB_HZ, USB_IO_HZ
 from support.flow_design import Echo
@@ -232,3 +235,23 @@ def test_clock_and_bit_rate_can_be_made(name):
     hz, _ = clock_of(board_named(name), spec.clock_hz)
     baud = spec.link("uart").baud
     assert divisor_of(hz, baud) == round(hz / baud)
+
+
+@pytest.mark.parametrize(
+    "clock, message", [(45, r"clock must be 48\.4 to 100\.0 MHz for the external memory"), (60, None)]
+)
+def test_clocks_at_which_the_external_memory_is_refreshed(clock, message, tmp_path):
+    plan = Plan.of("ulx3s-85f", "ecp5-85f", None, tmp_path, Console(quiet=True))
+    assert plan.config.dram
+    if message is None:
+        plan.choose(clock, None)
+        return
+    with pytest.raises(click.ClickException, match=message):
+        plan.choose(clock, None)
+
+
+def test_a_board_without_the_external_memory(tmp_path):
+    """Its preset has none; a configuration of its own that has one is refused."""
+    assert not Plan.of("orangecrab-85f", "ecp5-85f", None, tmp_path, Console(quiet=True)).config.dram
+    with pytest.raises(click.ClickException, match="orangecrab-85f must have the external memory of ecp5-85f"):
+        Plan.of("orangecrab-85f", None, None, tmp_path, Console(quiet=True), config=PRESETS["ecp5-85f"])

@@ -5,17 +5,19 @@ import re
 import numpy as np
 import pytest
 
+from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.emission.copied_weights import DenseWeights, blocks_of, copied, groups_of_block
+from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.model import compile_graph
 from concord.cycles import count
-from concord.derive.backends.numpy_file import write_numpy
+from concord.derive.backends.python_file import write_numpy
 from concord.derive.model import derive_package
 from concord.networks.calibrated import emulate
 from concord.program import trace
 from concord.program.allocator import CapacityError
 from concord.spec.isa import COPY_UNIT
 from concord.spec.memmap import RegionId
-from concord.spec.presets import ECP5_85F
+from concord.spec.presets import ECP5_85F, presets_of
 from support.compiled_nets import perceptron, recurrent
 
 #: A matrix memory of a few tiles; with one and with several tile engines.
@@ -118,3 +120,12 @@ def test_derived_software_is_the_same(graph, flags, tmp_path):
     assert texts[0] == texts[1]
     assert constants[0].keys() == constants[1].keys()
     assert all(constants[0][name].tobytes() == constants[1][name].tobytes() for name in constants[0])
+
+
+def test_boards_without_the_memory_are_not_suggested():
+    """The same preset takes the network where the board has an external memory, and nowhere else."""
+    graph, config = perceptron(600, 520, 4), presets_of("orangecrab-85f")[0]
+    with pytest.raises(CapacityError) as caught:
+        compile_graph(graph, config)
+    lines = suggestions(graph, config, DEFAULT, 1, caught.value)
+    assert "it fits into ecp5-85f (--board ulx3s-85f)" in lines

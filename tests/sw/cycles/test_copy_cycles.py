@@ -43,11 +43,11 @@ def test_a_copy_waits_for_chains_and_the_next_word_for_the_copy(rows):
     chain = "v_rd wide, 0\nv_wr wide, 1\n"
     fence = count(assemble(f"{chain}fence\n{chain}halt"), ECP5_85F).cycles
     copy = count(assemble(f"{chain}copy 0, 0, 0, {rows}\n{chain}halt"), ECP5_85F).cycles
-    (item,) = (item for item in [dram.MatrixCopy(0, 0, 0, rows)])
+    (item,) = (item for item in [dram.WeightCopy(0, 0, 0, rows)])
     assert copy - fence == dram.copy_cycles(item, ECP5_85F) - 1
     assert dram.copy_cycles(item, ECP5_85F) > rows * ECP5_85F.row_columns
 
 
 def test_cycles_do_not_depend_on_the_row_of_the_memory():
-    near, far = (dram.MatrixCopy(0, column, 0, 100) for column in (1 << 9, (1 << 9) + (1 << 20)))
+    near, far = (dram.WeightCopy(0, column, 0, 100) for column in (1 << 9, (1 << 9) + (1 << 20)))
     assert dram.copy_cycles(near, COPYING) == dram.copy_cycles(far, COPYING)

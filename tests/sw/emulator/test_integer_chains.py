@@ -78,9 +78,9 @@ def test_what_was_executed_ends_with_what_trapped(seed):
         found = ended_by(whole, number)
         assert (found.trap, found.pc, found.items) == (Trap.INTEGER_RANGE, item.pc, whole.items[: number + 1])
         assert list(found.chains) == [each for each in found.items if isinstance(each, Chain)]
-        executed = sum(event.chain or event.integer is not None for event in found.events)
+        executed = sum(event.chain or event.item is not None for event in found.events)
         assert found.events == whole.events[: len(found.events)] and executed == number + 1
-        assert found.events[-1].integer is item
+        assert found.events[-1].item is item
 
 
 @pytest.mark.slow

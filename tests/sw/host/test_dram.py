@@ -5,8 +5,9 @@ import pytest
 from click.testing import CliRunner
 
 from concord.cli.main import main
-from concord.host import connect, dram
-from concord.host.dram import dram_state, memory_test
+from concord.host import connect
+from concord.host import device as devices
+from concord.host.dram import memory_test
 from concord.host.emulated import EmulatedDevice
 from concord.host.errors import DeviceError
 from concord.image import Image, MemorySegment
@@ -39,7 +40,7 @@ class Faulty(EmulatedDevice):
 
 def test_a_memory_that_works():
     with connect("emulator", COPYING) as device:
-        assert dram_state(device).works
+        assert device.dram_state().works
         result = memory_test(device, 20_000, 3)
         assert (result.errors, result.wrong) == (0, ()) and result.columns >= 20_000
 
@@ -57,7 +58,7 @@ def test_faults_are_noticed(fault):
     "fault, message", [("broken", "which does not work: at most 0 neighbouring"), ("searching", "must end the search")]
 )
 def test_a_memory_that_does_not_work_refuses_images_that_copy(fault, message, monkeypatch):
-    monkeypatch.setattr(dram, "_READS", 50)
+    monkeypatch.setattr(devices, "_SEARCH_READS", 50)
     columns = MemorySegment.from_words(RegionId.DRAM, 0, [1, 2], COPYING)
     with Faulty(fault) as device:
         device.load(Image(COPYING, (1,)))
@@ -67,7 +68,7 @@ def test_a_memory_that_does_not_work_refuses_images_that_copy(fault, message, mo
 
 def test_a_device_without_the_memory():
     with connect("emulator", TINY) as device, pytest.raises(DeviceError, match="tiny has no external memory"):
-        dram_state(device)
+        device.dram_state()
 
 
 def test_all_bits_of_addresses_change():

@@ -9,7 +9,8 @@ from concord.emulator import Emulator, ReferenceMachine
 from concord.image import Memories
 from concord.program import Span, trace, verify
 from concord.program.assembler import assemble
-from concord.program.matrix_copies import MatrixCopy, read_by, still_there
+from concord.program.chains import WeightCopy
+from concord.program.matrix_copies import read_by, still_there, write_copy
 from concord.spec import isa
 from concord.spec.isa import Op, Trap
 from concord.spec.memmap import RegionId
@@ -35,7 +36,7 @@ def test_emulator_and_reference_agree(config):
 def test_a_copy_writes_what_the_host_would(config):
     draw = np.random.default_rng(3)
     memories, rows = Memories(config), config.rows + 2
-    copy = MatrixCopy(0, 128, config.steps, rows)
+    copy = WeightCopy(0, 128, config.steps, rows)
     mant = draw.integers(-config.wgt.q_max, config.wgt.q_max + 1, (rows, config.native))
     exp = draw.integers(config.wgt_exp_min, config.wgt_exp_max + 1, rows)
     columns = []
@@ -47,8 +48,8 @@ def test_a_copy_writes_what_the_host_would(config):
             columns.append(sum((code % (1 << config.wgt_mant)) << bits * n for n, code in enumerate(group)))
     memories.write(RegionId.DRAM, 128, columns)
     assert copy.columns(config) == len(columns)
-    assert copy.write(memories, memories.matrix_mant, memories.matrix_exp)
-    assert not copy.write(memories, memories.matrix_mant, memories.matrix_exp), "nothing changes any more"
+    assert write_copy(copy, memories, memories.matrix_mant, memories.matrix_exp)
+    assert not write_copy(copy, memories, memories.matrix_mant, memories.matrix_exp), "nothing changes any more"
     for row in range(rows):
         tile, within = divmod(row, config.rows)
         words = config.steps * (1 + tile) + np.arange(config.steps)
@@ -59,9 +60,9 @@ def test_a_copy_writes_what_the_host_would(config):
 def test_products_know_the_copies_of_their_words():
     copies = ()
     for number, (matrix, rows) in enumerate([(0, 8), (8, 4), (2, 4), (0, 2)]):
-        copies = still_there(copies, MatrixCopy(number, 0, matrix, rows), TINY)
+        copies = still_there(copies, WeightCopy(number, 0, matrix, rows), TINY)
     assert [copy.pc for copy in copies] == [0, 1, 2, 3], "each leaves rows of the ones before"
-    copies = still_there(copies, MatrixCopy(4, 0, 0, 8), TINY)
+    copies = still_there(copies, WeightCopy(4, 0, 0, 8), TINY)
     assert [copy.pc for copy in copies] == [1, 4]
     assert [copy.pc for copy in read_by(copies, 4, 4, TINY)] == []
     assert [copy.pc for copy in read_by(copies, 3, 7, TINY)] == [1, 4]

@@ -3,7 +3,9 @@ from math import ceil
 
 import pytest
 
+from concord.spec.boards import BOARD_SPECS
 from concord.spec.dram import SDRAM_32MB as PART
+from concord.spec.presets import presets_of
 
 
 def test_sizes():
@@ -36,3 +38,23 @@ def test_clocks_out_of_range(clocks):
 def test_a_clock_too_slow_for_refreshes():
     with pytest.raises(ValueError, match=r"slowest clock must leave time between refreshes, not be 5 MHz"):
         PART.timing(5e6, 100e6)
+
+
+@pytest.mark.parametrize("refresh", [100, 360, 700])
+def test_clocks_of_an_interval(refresh):
+    """At the slowest clock the latest refresh is in time, at a slower one it is not."""
+    slowest, fastest = PART.clocks(refresh)
+    longest = PART.timing(fastest, fastest).longest
+    assert fastest == PART.cas_hz
+    assert (refresh + longest) / slowest * 1e9 == pytest.approx(PART.refresh)
+
+
+def test_presets_have_the_memory_of_their_board():
+    for board, spec in BOARD_SPECS.items():
+        for config in presets_of(board):
+            assert config.dram in ("", spec.dram)
+            if config.dram:
+                slowest, fastest = config.sdram.clocks(config.dram_refresh)
+                assert slowest <= config.clock_hz <= fastest
+    assert [config.dram for config in presets_of("ulx3s-85f")] == ["", "sdram-32mb"]
+    assert {config.dram for config in presets_of("orangecrab-85f")} == {""}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from concord.compiler.ir.tensor_formats import Formats
@@ -14,7 +15,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.config_file import config_lines
 from concord.spec.formats import MANT_MIN
 from concord.spec.memmap import RegionId
-from concord.spec.presets import PRESETS, with_mantissas
+from concord.spec.presets import PRESETS, with_mantissas, without_missing_memory
 
 #: Parameters of a configuration by the memory whose words they count.
 DEPTHS = {
@@ -52,7 +53,7 @@ def suggestions(graph: Graph, config: NpuConfig, formats: Formats, batch: int, e
     lines = []
     if batch > 1:
         lines.append("fewer samples per run need less: --batch")
-    names = [name for name, other in _other_presets(config) if fits(other)]
+    names = {name: _boards(name, other, fits) for name, other in _other_presets(config) if fits(other)}
     lines.append(f"it fits into {_places(names)}" if names else "it fits into no other preset")
     base = PRESETS.get(preset_of(config.name), PRESETS[board_spec(config.board or DEFAULT_BOARD).preset])
     if (writable := _writable(graph, config)) is not None and fits(writable):
@@ -93,11 +94,19 @@ def _other_presets(config: NpuConfig) -> list[tuple[str, NpuConfig]]:
     return sorted(presets, key=lambda named: -named[1].macs * named[1].clock_hz)
 
 
-def _places(names: list[str]) -> str:
-    """Presets, and with which option each can be had."""
+def _boards(name: str, config: NpuConfig, fits: Callable[[NpuConfig], bool]) -> list[str]:
+    """Boards on which a preset takes a network: with its external memory, or without if that does not matter."""
+    boards = boards_with(name)
+    lacking = [board for board in boards if board_spec(board).dram != config.dram] if config.dram else []
+    if not lacking or fits(without_missing_memory(config, lacking[0])):
+        return boards
+    return [board for board in boards if board not in lacking]
+
+
+def _places(names: dict[str, list[str]]) -> str:
+    """Presets, and with which option each can be had, from their boards."""
     options: dict[str, list[str]] = {}
-    for name in names:
-        boards = boards_with(name)
+    for name, boards in names.items():
         options.setdefault(f"--board {' or '.join(boards)}" if boards else f"--preset {name}", []).append(name)
     return "; ".join(f"{', '.join(presets)} ({option})" for option, presets in options.items())
 

@@ -25,6 +25,7 @@ from concord.program.flags import OF_NORMALISATION
 from concord.spec.config import NpuConfig
 from concord.spec.isa import COPY_UNIT
 from concord.spec.memmap import RegionId
+from concord.spec.operations import Op
 from concord.utils.arrays import Bits, FloatArray
 
 #: Key of written matrices that share a place: those that leave the same rows of the same words zero.
@@ -73,7 +74,7 @@ class DataSection:
             slots[spec] = stored[unnamed]
         self._tables = {spec: slots[stored_spec] for spec, stored_spec in held.items()}
         self._written_matrices()
-        if self.config.dram:
+        if self.config.has(Op.COPY):
             self._choose_copied()
         for storage, values in self.plan.lowered.constants.items():
             name = f"vectors.{storage.name}"

@@ -12,6 +12,7 @@ from concord.program.allocator import Allocation, CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.isa import COPY_UNIT
 from concord.spec.memmap import RegionId
+from concord.spec.operations import Op
 
 #: Bits of a KiB.
 KIB = 8192
@@ -49,7 +50,7 @@ def check_weights_fit(graph: Graph, config: NpuConfig) -> None:
     """
     weights = distinct_weights(graph.nodes)
     need, have = -(-weights // (config.rows * config.lanes)), config.matrix_depth
-    if config.dram:
+    if config.has(Op.COPY):
         columns, room = weights // config.native * config.row_columns, config.sdram.columns
         if columns > room:
             there = f"external memory has {room} columns"

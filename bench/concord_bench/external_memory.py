@@ -1,0 +1,98 @@
+"""Networks with more weights than ``ecp5-85f`` holds: cycles, and results beside those of an NPU that holds them all.
+
+``python -m concord_bench.external_memory [NAME ...]``. The networks have seeded random weights; the LSTM takes
+minutes, and with ``--on rtl`` half an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from rich.console import Console
+from rich.table import Table
+
+import concord
+from concord.spec.presets import ECP5_85F
+from concord.utils.arrays import Array
+
+#: The same NPU with a matrix memory for all weights, which no FPGA has.
+LARGE = ECP5_85F.replace(name="large", matrix_depth=1 << 17, dram="", dram_refresh=0)
+SAMPLES = 1
+
+
+def _model(nodes: str, inputs: str, shapes: dict[str, tuple[int, ...]]) -> onnx.ModelProto:
+    """A model with random weights of these shapes; those of one axis are biases."""
+    head = '<ir_version: 8, opset_import: ["": 17]>'
+    model = onnx.parser.parse_model(f"{head} net ({inputs}) => (float[n, m] y) {{{nodes}}}")
+    rng = np.random.default_rng(0)
+    for name, shape in shapes.items():
+        fan = int(np.prod(shape[1:])) if len(shape) > 1 else 100
+        values = rng.normal(0, np.sqrt(2 / fan), shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    return model
+
+
+def perceptron() -> onnx.ModelProto:
+    """Products from 784 to 512, 512 and 10, as in the quick start of PyTorch."""
+    text = "a = Gemm<transB=1>(x, u, b) c = Relu(a) d = Gemm<transB=1>(c, v, e) f = Relu(d) y = Gemm<transB=1>(f, w, g)"
+    sizes = {"u": (512, 784), "b": (512,), "v": (512, 512), "e": (512,), "w": (10, 512), "g": (10,)}
+    return _model(text, "float[n, 784] x", sizes)
+
+
+def mnist() -> onnx.ModelProto:
+    """The example for MNIST of PyTorch: two convolutions, a pool and two products."""
+    text = """a = Conv(x, u, b) c = Relu(a) d = Conv(c, v, e) f = Relu(d)
+        p = MaxPool<kernel_shape=[2, 2], strides=[2, 2]>(f) q = Flatten(p) r = Gemm<transB=1>(q, w, g)
+        s = Relu(r) t = Gemm<transB=1>(s, z, h) y = LogSoftmax<axis=1>(t)"""
+    sizes = {"u": (32, 1, 3, 3), "b": (32,), "v": (64, 32, 3, 3), "e": (64,), "w": (128, 9216), "g": (128,)}
+    return _model(text, "float[n, 1, 28, 28] x", sizes | {"z": (10, 128), "h": (10,)})
+
+
+def lstm() -> onnx.ModelProto:
+    """An LSTM with 1,024 inputs and cells and 25 steps."""
+    text = "a, h = LSTM<hidden_size=1024>(x, w, r) y = Flatten<axis=2>(h)"
+    return _model(text, "float[25, 1, 1024] x", {"w": (1, 4096, 1024), "r": (1, 4096, 1024)})
+
+
+NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {"perceptron": perceptron, "mnist": mnist, "lstm": lstm}
+
+
+def measured(model: Path, x: Array, on: str) -> tuple[int, int, bool]:
+    """Instructions and cycles of a sample, and whether the results are those of the larger NPU."""
+    network = concord.compile(model, config=ECP5_85F)
+    with concord.connect(on, network) as device:
+        got = network.run(x, on=device)
+        cycles = device.counters()["CYCLES"] or 0
+    want = concord.compile(model, config=LARGE).run(x)
+    same = all(got[name].tobytes() == values.tobytes() for name, values in want.items())
+    return len(network.image.program), cycles, same
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(NETWORKS)))
+@click.option("--on", type=click.Choice(["emulator", "rtl"]), default="emulator", show_default=True)
+def main(names: tuple[str, ...], on: str) -> None:
+    """Compile networks, run them, and print a table."""
+    table = Table("network", "weights", "instructions", "cycles", "a second", "bits of the larger NPU")
+    for name in names or NETWORKS:
+        model = NETWORKS[name]()
+        shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+        sample = [SAMPLES, *(shape if name == "lstm" else shape[1:])]
+        x = np.random.default_rng(1).normal(size=sample).astype(np.float32)
+        weights = sum(int(np.prod(t.dims)) for t in model.graph.initializer if len(t.dims) > 1)
+        with TemporaryDirectory() as folder:
+            onnx.save(model, path := Path(folder) / "model.onnx")
+            words, cycles, same = measured(path, x, on)
+        rate = ECP5_85F.clock_hz / cycles
+        table.add_row(name, f"{weights:,}", str(words), f"{cycles:,}", f"{rate:.3g}", "the same" if same else "others")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The state of the external memory of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DramState:
+    """Result of the search for the phase of the memory's clock.
+
+    Parameters
+    ----------
+    works : bool
+        The memory works.
+    late : bool
+        Its data come at the later of two cycles.
+    phase : int
+        The phase that was chosen, in steps of the PLL.
+    width : int
+        Neighbouring phases that work with that cycle.
+    """
+
+    works: bool
+    late: bool
+    phase: int
+    width: int
+
+    @property
+    def text(self) -> str:
+        """The state in words."""
+        if not self.works:
+            return f"does not work: at most {self.width} neighbouring phases of its clock do"
+        return f"phase {self.phase}, in the middle of {self.width}; data come {'late' if self.late else 'early'}"
+
+    @classmethod
+    def of(cls, status: Mapping[str, int]) -> DramState:
+        """The state that the fields of the register STATUS tell."""
+        works, late, phase, width = (status[f"dram_{name}"] for name in ("works", "late", "phase", "width"))
+        return cls(bool(works), bool(late), phase, width)
