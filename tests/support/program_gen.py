@@ -51,6 +51,7 @@ def random_program(config: NpuConfig, rng, size: int, whole_tiles: bool = False)
 def chains_of(config: NpuConfig, rng, size: int):
     """Words of about ``size`` chains for the middle of a program, and the state they begin with: op and fields."""
     generator = _Generator(config, rng)
+    generator.copies = False
     state = [(op, dict(values)) for op, values in generator.state.items()]
     generator.chains(size)
     return state, generator.builder.words()

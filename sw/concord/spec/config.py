@@ -313,7 +313,8 @@ class NpuConfig:
 
     def without(self, *ops: int) -> NpuConfig:
         """A copy without operations, and without all that come with the same parameters."""
-        return self.replace(**{NEEDS[op]: LATER[NEEDS[op]] for op in ops})
+        off = {NEEDS[op]: LATER[NEEDS[op]] for op in ops}
+        return self.replace(**off, **({"dram_refresh": 0} if "dram" in off else {}))
 
     # Memory words ------------------------------------------------------------------------------
 

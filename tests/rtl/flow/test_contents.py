@@ -102,7 +102,7 @@ def test_the_configuration_of_an_image_is_the_one_to_build(tmp_path, monkeypatch
     assert contents.configuration(tmp_path / "hex") == narrow
     built = []
 
-    def core(config, contents):
+    def core(config, contents, phases):
         """Takes note of the configuration and makes nothing: what is not elaborated would be warned of."""
         built.append(config)
         raise ToolError("enough")
@@ -122,7 +122,7 @@ def test_an_image_of_a_removed_preset_builds_with_advice(tmp_path, monkeypatch):
     (tmp_path / "model.onnx").touch()
     path = tmp_path / "npu.image"
     image(ECP5_25F.replace(name="ecp5-85f-int8")).save(path)
-    monkeypatch.setattr(plan, "NpuTop", lambda config, contents: 1 / 0)
+    monkeypatch.setattr(plan, "NpuTop", lambda config, contents, phases: 1 / 0)
     arguments = ["bitstream", "--board", "ulx3s-25f", "--build", str(tmp_path), "--image", str(path)]
     result = CliRunner().invoke(main, arguments)
     assert isinstance(result.exception, ZeroDivisionError), "it is built all the same"

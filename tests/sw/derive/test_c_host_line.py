@@ -123,11 +123,8 @@ class Crowded(FedModel):
 
     def __init__(self, config, refusals, **status):
         super().__init__(config)
-        self.refusals, self.status, self.asked = (
-            refusals,
-            {"busy": 0, "done": 0, "trapped": 0, "reserved": 0} | status,
-            0,
-        )
+        self.refusals, self.asked = refusals, 0
+        self.status = {field.name: 0 for field in REGISTERS[Reg.STATUS].layout.fields} | status
 
     def _execute(self, frame):
         payload = super()._execute(frame)

@@ -1,0 +1,1 @@
+// A circuit has no external memory at its pins.
