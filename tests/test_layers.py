@@ -248,6 +248,6 @@ def _named(text):
 @pytest.mark.parametrize("parameter", sorted(set(NEEDS.values())))
 def test_parameters_of_operations_are_named_in_few_files(parameter):
     """All others ask whether a configuration has an operation."""
-    word = re.compile(rf"\.{parameter}\b(?!\.| import)" if parameter in ROOMS else rf"\b{parameter}\b")
+    word = re.compile(rf"\bconfig\.{parameter}\b" if parameter in ROOMS else rf"\b{parameter}\b")
     naming = [path for path, _ in sources("sw", "hw") if word.search(path.read_text())]
     assert 0 < len(naming) <= NAMING_FILES, naming

@@ -18,6 +18,7 @@ from concord.spec.config_file import read_config
 from concord.spec.links import LINKS, LinkKind, LinkSpec, uart
 from concord.spec.memmap import RegionId
 from concord.spec.name_choice import NameChoice
+from concord.spec.operations import Op
 from concord.spec.presets import PRESETS, REMOVED, preset, without_missing_memory
 from concord.spec.stored import remedy
 from concord.utils.cache import digest, source_digest
@@ -226,7 +227,7 @@ class Plan:
 
     def check_memory_clock(self, hz: float) -> None:
         """``click.ClickException`` if the external memory, where there is one, is not refreshed or read in time."""
-        if self.config.dram:
+        if self.config.has(Op.COPY):
             slowest, fastest = self.config.sdram.clocks(self.config.dram_refresh)
             if not slowest <= hz <= fastest:
                 limits = f"{slowest / MHZ:.1f} to {fastest / MHZ:.1f} MHz"
