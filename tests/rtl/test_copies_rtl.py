@@ -38,11 +38,10 @@ def test_random_programs(device):
     check_seeds(device, lambda rng: random_program(device.config, rng, 12)[1], range(SEEDS))
 
 
+@pytest.mark.parametrize("device", [COPYING], ids=["copying"], indirect=True)
 def test_a_network_with_more_weights_than_the_matrix_memory_holds(device):
     """Its columns and its program are loaded over the link; results and cycles are those of the emulator."""
     config = device.config
-    if config is not COPYING:
-        pytest.skip("one configuration is enough for a network")
     image = compile_graph(perceptron(24, 70, 40, 3), config).package.image
     assert trace(image.program, config).copies
     x = {port.name: np.random.default_rng(2).normal(size=(2, *port.shape)) for port in image.inputs}
