@@ -24,7 +24,7 @@ from concord.golden import blocks
 from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
-from concord.program.matrix_copies import write_copy
+from concord.program.matrix_copies import left_by, write_copy
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
@@ -193,7 +193,7 @@ class Emulator:
         memories, before = self.memories, None
         if run.copies:
             before = memories.matrix_mant.copy(), memories.matrix_exp.copy()
-        for copy in run.copies:
+        for copy in left_by(run.copies, self.config):
             write_copy(copy, memories, memories.matrix_mant, memories.matrix_exp)
         after = memories.matrix_mant, memories.matrix_exp
         if before is not None and any((a != b).any() for a, b in zip(before, after, strict=True)):

@@ -19,7 +19,7 @@ class DramState:
     phase : int
         The phase that was chosen, in steps of the PLL.
     width : int
-        Neighbouring phases that work with that cycle.
+        Neighbouring phases that work with that cycle; 0 where the memory works without a clock, in software.
     """
 
     works: bool
@@ -32,6 +32,8 @@ class DramState:
         """The state in words."""
         if not self.works:
             return f"does not work: at most {self.width} neighbouring phases of its clock do"
+        if not self.width:
+            return "works; its clock is not simulated"
         return f"phase {self.phase}, in the middle of {self.width}; data come {'late' if self.late else 'early'}"
 
     @classmethod
@@ -39,3 +41,7 @@ class DramState:
         """The state that the fields of the register STATUS tell."""
         works, late, phase, width = (status[f"dram_{name}"] for name in ("works", "late", "phase", "width"))
         return cls(bool(works), bool(late), phase, width)
+
+
+#: State of a memory without a clock.
+UNTIMED = DramState(works=True, late=False, phase=0, width=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,12 @@ def still_there(copies: Iterable[WeightCopy], latest: WeightCopy, config: NpuCon
     whole = latest.rows % config.rows == 0
     kept = [copy for copy in copies if not (whole and _within(copy.words(config), new)) and copy != latest]
     return *kept, latest
+
+
+def left_by(copies: Iterable[WeightCopy], config: NpuConfig) -> tuple[WeightCopy, ...]:
+    """Copies of a run of which rows may be left at its end, in order."""
+    none: tuple[WeightCopy, ...] = ()
+    return reduce(lambda kept, copy: still_there(kept, copy, config), copies, none)
 
 
 def read_by(copies: Iterable[WeightCopy], first: int, count: int, config: NpuConfig) -> tuple[WeightCopy, ...]:

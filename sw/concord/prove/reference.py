@@ -7,6 +7,7 @@ import numpy as np
 from concord.emulator import ReferenceMachine
 from concord.emulator.run import Run
 from concord.host.device import Counters, Device, add_counters
+from concord.host.dram_state import UNTIMED, DramState
 from concord.host.emulated import counters_of
 from concord.image import Memories
 from concord.image.words import to_bytes, to_integers
@@ -34,6 +35,9 @@ class ReferenceDevice(Device):
 
     def clear_flags(self) -> None:
         self._memories.flags[:] = 0
+
+    def dram_state(self) -> DramState:
+        return UNTIMED
 
     def wait(self, timeout: float | None = None) -> None:
         if self._run.trap is not Trap.NONE:

@@ -10,7 +10,7 @@ from concord.image import Memories
 from concord.program import Span, trace, verify
 from concord.program.assembler import assemble
 from concord.program.chains import WeightCopy
-from concord.program.matrix_copies import read_by, still_there, write_copy
+from concord.program.matrix_copies import left_by, read_by, still_there, write_copy
 from concord.spec import isa
 from concord.spec.isa import Op, Trap
 from concord.spec.memmap import RegionId
@@ -55,6 +55,26 @@ def test_a_copy_writes_what_the_host_would(config):
         words = config.steps * (1 + tile) + np.arange(config.steps)
         assert memories.matrix_mant[words, within].ravel().tolist() == mant[row].tolist()
         assert (memories.matrix_exp[words, within] == exp[row]).all()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_the_copies_that_are_left_write_what_all_write(config):
+    dropped = 0
+    for seed in range(20):
+        draw, memories = random.Random(seed), Memories(config)
+        memories.dram[:4096] = np.random.default_rng(seed).integers(0, 1 << 16, 4096)
+        copies = [
+            WeightCopy(n, 64 * draw.randrange(8), draw.randrange(6) * config.steps, draw.randint(1, 3 * config.rows))
+            for n in range(8)
+        ]
+        copies += draw.sample(copies, 2)
+        other = memories.copy()
+        for each, some in ((memories, copies), (other, left_by(copies, config))):
+            for copy in some:
+                write_copy(copy, each, each.matrix_mant, each.matrix_exp)
+        assert memories.differences(other) == []
+        dropped += len(copies) - len(left_by(copies, config))
+    assert dropped > 20
 
 
 def test_products_know_the_copies_of_their_words():

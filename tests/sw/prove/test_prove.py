@@ -17,6 +17,7 @@ from concord.graph.ir import Node
 from concord.host import connect
 from concord.image import Memories
 from concord.operations import OPERATIONS
+from concord.program import trace
 from concord.program.builder import ProgramBuilder
 from concord.prove import Subject, machines, prove, runtimes
 from concord.prove.page import render
@@ -30,6 +31,7 @@ from support.derived_modules import image_of_memories, program_rng
 from support.expressions import ROOMY, tensor
 from support.frameworks import needs
 from support.program_gen import random_program
+from support.rtl_configs import COPYING
 from support.small_examples import SMALL
 
 HERE = ("numpy", "onnx")
@@ -73,6 +75,13 @@ def test_several_samples_in_a_run():
     proof = prove(Subject("perceptron", package.image, package), samples=6, only=[*HERE, "reference"])
     assert proof.count.different == 0
     assert {one.samples for one in proof.comparisons} == {6, 4}
+
+
+def test_a_network_whose_weights_are_copied():
+    package = compile_graph(compiled_nets.perceptron(24, 70, 40, 3), COPYING).package
+    assert trace(package.image.program, COPYING).copies
+    proof = prove(Subject("perceptron", package.image, package), samples=3, only=["numpy", "reference"])
+    assert [one.name for one in proof.comparisons] == ["numpy", "reference"] and proof.count.different == 0
 
 
 @pytest.mark.slow
