@@ -38,6 +38,19 @@ def test_random_programs(device):
     check_seeds(device, lambda rng: random_program(device.config, rng, 12)[1], range(SEEDS))
 
 
+@pytest.mark.parametrize("link", ["usb", pytest.param("spi", marks=pytest.mark.deep)])
+def test_the_memory_beside_other_links(link):
+    """The pins of the memory are driven where the link has clocks of its own."""
+    image = compile_graph(perceptron(24, 70, 40, 3), COPYING).package.image
+    x = {port.name: np.random.default_rng(2).normal(size=(1, *port.shape)) for port in image.inputs}
+    with connect("emulator", COPYING) as emulator, connect("rtl", COPYING, link=link) as device:
+        for each in (emulator, device):
+            each.load(image)
+        want, found = emulator.run(x), device.run(x)
+        assert all(found[name].tobytes() == values.tobytes() for name, values in want.items())
+        assert device.counters()["CYCLES"] == emulator.counters()["CYCLES"]
+
+
 @pytest.mark.parametrize("device", [COPYING], ids=["copying"], indirect=True)
 def test_a_network_with_more_weights_than_the_matrix_memory_holds(device):
     """Its columns and its program are loaded over the link; results and cycles are those of the emulator."""

@@ -13,7 +13,7 @@ from concord.spec.operations import Op
 from concord_rtl.core.flags import FlagMemory
 from concord_rtl.core.implementation import Contents, implementation_of
 from concord_rtl.dram.external_memory import ExternalMemory
-from concord_rtl.dram.pins import PHASES, SdramPort
+from concord_rtl.dram.pins import PHASES, sdram_port
 from concord_rtl.host.bus import HostBus
 from concord_rtl.host.bus_register import BusRegister
 from concord_rtl.host.host_answer import HostAnswer
@@ -41,11 +41,7 @@ class NpuCore(Component):
     done = Output(1, "The last run came to its end.")
     trapped = Output(1, "The last run ended with a trap.")
     link_errors = Input(32, "Shown in the register LINK_ERRORS.")
-    sdram = Output(
-        lambda self: SdramPort(self.config.sdram),
-        "The external memory. Only with one.",
-        when=lambda self: self.config.has(Op.COPY),
-    )
+    sdram = sdram_port()
 
     def __init__(self, config: NpuConfig, contents: Contents | None = None, *, phases: int = PHASES):
         self.config = config

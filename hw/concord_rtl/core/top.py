@@ -12,7 +12,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.operations import Op
 from concord_rtl.core.core import NpuCore
 from concord_rtl.core.implementation import Contents, implementation_of
-from concord_rtl.dram.pins import PHASES, SdramPort
+from concord_rtl.dram.pins import PHASES, sdram_port
 from concord_rtl.feeder.feeder import Feeder
 from concord_rtl.link.message_processor import MessageProcessor
 from concord_rtl.parts.component import Component, Input, Output
@@ -42,11 +42,7 @@ class NpuTop(Component):
     busy = Output(1, "A program runs, for a light.")
     done = Output(1, "The last run came to its end, for a light.")
     trapped = Output(1, "The last run ended with a trap, for a light.")
-    sdram = Output(
-        lambda self: SdramPort(self.config.sdram),
-        "The external memory. Only with one.",
-        when=lambda self: self.config.has(Op.COPY),
-    )
+    sdram = sdram_port()
 
     def __init__(self, config: NpuConfig, contents: Contents | None = None, *, phases: int = PHASES):
         self.config = config

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from concord.spec.dram import SdramPart
+from concord.spec.operations import Op
 from concord_rtl.parts.component import Input, Interface, Output
 from concord_rtl.parts.shapes import stream_of
 
@@ -63,3 +65,12 @@ class SdramPort(Interface):
     def __init__(self, part: SdramPart) -> None:
         self.part = part
         super().__init__()
+
+
+def sdram_port() -> Any:
+    """Port to the external memory of a component with a ``config``; none where that has no such memory."""
+    return Output(
+        lambda self: SdramPort(self.config.sdram),
+        "The external memory. Only with one.",
+        when=lambda self: self.config.has(Op.COPY),
+    )

@@ -7,7 +7,9 @@ from typing import Any
 from amaranth import *
 from amaranth.lib import wiring
 
+from concord.spec.operations import Op
 from concord_rtl.core.top import NpuTop
+from concord_rtl.dram.pins import sdram_port
 from concord_rtl.link.usb_port import UsbPort
 from concord_rtl.parts.component import Input, NpuUnit, Output
 
@@ -26,6 +28,7 @@ class UsbNpu(NpuUnit):
     d_n_o = Output(1, "What D- is driven to.")
     oe = Output(1, "Both pins are driven.")
     pullup = Output(1, "The resistor at D+ that says that there is a device.")
+    sdram = sdram_port()
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -33,6 +36,8 @@ class UsbNpu(NpuUnit):
         m.submodules.port = port = UsbPort()
         wiring.connect(m, port.o, npu.rx)
         wiring.connect(m, npu.tx, port.i)
+        if self.config.has(Op.COPY):
+            wiring.connect(m, npu.sdram, wiring.flipped(self.sdram))
         m.d.comb += [
             port.d_p.eq(self.d_p),
             port.d_n.eq(self.d_n),

@@ -14,11 +14,7 @@
 #include <vector>
 
 #include "banks.h"
-#include "sdram.h"
 #include "verilated_design.h"
-
-// Verilator writes a double underscore as ___05F.
-#define PORT(stream, member) stream##___05F##member
 
 namespace {
 
@@ -32,7 +28,6 @@ struct Bank {
 struct Simulation : VerilatedDesign {
 #define BANK(name, width, depth) {sizeof design->rootp->name[0], reinterpret_cast<uint8_t *>(&design->rootp->name[0])},
 #ifdef SDRAM_PHASES
-    SdramModel sdram;
     const std::vector<Bank> banks{
         BANKS(BANK){sizeof sdram.columns[0], reinterpret_cast<uint8_t *>(sdram.columns.data())}};
 #else
@@ -73,16 +68,8 @@ struct Simulation : VerilatedDesign {
         design->PORT(rx, valid) = held;
         design->PORT(rx, payload) = held ? byte : 0;
         design->PORT(tx, ready) = cycles >= next_tx;
-#ifdef SDRAM_PHASES
-        design->PORT(sdram, step___05Fready) = 1;
-#endif
         design->eval();
-#ifdef SDRAM_PHASES
-        const uint16_t taken = sdram.cycle(design->PORT(sdram, pins___05Fcommand), design->PORT(sdram, pins___05Fbank),
-                                           design->PORT(sdram, pins___05Faddr), design->PORT(sdram, pins___05Fdq_o),
-                                           design->PORT(sdram, pins___05Foe), design->PORT(sdram, pins___05Fmask));
-        if (design->PORT(sdram, step___05Fvalid)) sdram.phase += design->PORT(sdram, step___05Fpayload) ? -1 : 1;
-#endif
+        sample_memory();
         tick();
         if (design->PORT(rx, valid) && design->PORT(rx, ready) && !design->rst) held = false;
         if (design->PORT(tx, valid) && design->PORT(tx, ready) && !design->rst) {
@@ -93,9 +80,7 @@ struct Simulation : VerilatedDesign {
         }
         design->clk = 1;
         design->eval();
-#ifdef SDRAM_PHASES
-        design->PORT(sdram, pins___05Fdq_i) = taken;
-#endif
+        show_memory();
         tick();
         ++cycles;
     }
@@ -185,14 +170,7 @@ void concord_poke(void *handle, size_t number, size_t first, size_t count, const
 }
 
 // Violations of the times of the external memory so far.
-uint64_t concord_sdram_faults(void *handle) {
-#ifdef SDRAM_PHASES
-    return static_cast<Simulation *>(handle)->sdram.faults;
-#else
-    (void)handle;
-    return 0;
-#endif
-}
+uint64_t concord_sdram_faults(void *handle) { return static_cast<Simulation *>(handle)->memory_faults(); }
 
 uint64_t concord_cycles(void *handle) { return static_cast<Simulation *>(handle)->cycles; }
 

@@ -237,8 +237,6 @@ def _simulated(config: NpuConfig, link: LinkKind) -> wiring.Component:
     """The NPU with what it has at its pins for a link."""
     from concord_rtl.core.top import NpuTop
 
-    if config.has(Op.COPY) and link is not LinkKind.UART:
-        raise ValueError(f"link must be that of a serial port where there is an external memory, not {link.value!r}")
     if link is LinkKind.UART:
         return NpuTop(config)
     if link is LinkKind.SPI:

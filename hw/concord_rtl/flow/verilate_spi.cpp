@@ -25,9 +25,11 @@ struct Simulation : VerilatedDesign {
     void pass(uint64_t ticks) {
         now += ticks;
         for (; next_edge <= now; next_edge += half_clk) {
+            if (!design->clk) sample_memory();
             design->clk = !design->clk;
             cycles += design->clk;
             eval();
+            if (design->clk) show_memory();
         }
     }
 
@@ -92,6 +94,9 @@ void concord_spi_transfer(void *handle, const uint8_t *sent, uint8_t *received, 
 
 // Bytes that the design had no place for.
 uint64_t concord_dropped(void *handle) { return of(handle)->dropped; }
+
+// Violations of the times of the external memory so far.
+uint64_t concord_sdram_faults(void *handle) { return of(handle)->memory_faults(); }
 
 uint64_t concord_cycles(void *handle) { return of(handle)->cycles; }
 

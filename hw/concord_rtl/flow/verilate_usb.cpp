@@ -79,9 +79,11 @@ struct Simulation : VerilatedDesign {
         if (rise[0]) {
             ++cycles;
             next_clk += period;
+            sample_memory();
         }
         std::copy(rise, rise + 3, high);
         clocks();
+        if (rise[0]) show_memory();
         return true;
     }
 
@@ -197,6 +199,9 @@ void concord_reset(void *handle, double hz) {
     sim->design->rst = sim->design->usb_rst = sim->design->usb_io_rst = 0;
     sim->released = sim->now;
 }
+
+// Violations of the times of the external memory so far.
+uint64_t concord_sdram_faults(void *handle) { return of(handle)->memory_faults(); }
 
 uint64_t concord_cycles(void *handle) { return of(handle)->cycles; }
 

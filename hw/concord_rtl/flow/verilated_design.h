@@ -6,10 +6,14 @@
 #include <memory>
 
 #include "Vdesign.h"
+#include "sdram.h"
 #include "verilated.h"
 #if VM_TRACE
 #include "verilated_vcd_c.h"
 #endif
+
+// Verilator writes a double underscore as ___05F.
+#define PORT(stream, member) stream##___05F##member
 
 struct VerilatedDesign {
     VerilatedContext context;
@@ -18,6 +22,10 @@ struct VerilatedDesign {
 #if VM_TRACE
     std::unique_ptr<VerilatedVcdC> trace;
 #endif
+#ifdef SDRAM_PHASES
+    SdramModel sdram;
+    uint16_t columns_data = 0;  // that the registers of the pads show after the next edge of clk
+#endif
 
     VerilatedDesign() {
         context.randReset(0);
@@ -25,6 +33,10 @@ struct VerilatedDesign {
         context.traceEverOn(true);
 #endif
         design = std::make_unique<Vdesign>(&context);
+#ifdef SDRAM_PHASES
+        design->PORT(sdram, step___05Fready) = 1;
+        design->eval();  // the memory sees its pins before the first edge
+#endif
     }
 
     ~VerilatedDesign() {
@@ -32,6 +44,32 @@ struct VerilatedDesign {
         if (trace) trace->close();
 #endif
         design->final();
+    }
+
+    // Let the external memory see its pins, right before a rising edge of clk.
+    void sample_memory() {
+#ifdef SDRAM_PHASES
+        columns_data = sdram.cycle(design->PORT(sdram, pins___05Fcommand), design->PORT(sdram, pins___05Fbank),
+                                   design->PORT(sdram, pins___05Faddr), design->PORT(sdram, pins___05Fdq_o),
+                                   design->PORT(sdram, pins___05Foe), design->PORT(sdram, pins___05Fmask));
+        if (design->PORT(sdram, step___05Fvalid)) sdram.phase += design->PORT(sdram, step___05Fpayload) ? -1 : 1;
+#endif
+    }
+
+    // Let the design see the data of the external memory, after that edge was evaluated.
+    void show_memory() {
+#ifdef SDRAM_PHASES
+        design->PORT(sdram, pins___05Fdq_i) = columns_data;
+#endif
+    }
+
+    // Violations of the times of the external memory so far.
+    uint64_t memory_faults() const {
+#ifdef SDRAM_PHASES
+        return sdram.faults;
+#else
+        return 0;
+#endif
     }
 
     // Put the waveforms at a time into the file, if there is one.

@@ -16,6 +16,7 @@ Function = tuple[str, Any, Sequence[Any]]
 _COMMON: tuple[Function, ...] = (
     ("destroy", None, ()),
     ("cycles", UINT64, ()),
+    ("sdram_faults", UINT64, ()),
     ("trace", ctypes.c_int, (TEXT,)),
 )
 
@@ -53,6 +54,11 @@ class CompiledDesign:
         if self._handle is None:
             raise DeviceError("the simulation was closed")
         return getattr(self._lib, f"concord_{name}")(self._handle, *arguments)
+
+    def check_memory(self) -> None:
+        """:class:`DeviceError` if the external memory of the design saw a violation of its times."""
+        if faults := self.call("sdram_faults"):
+            raise DeviceError(f"the external memory saw {faults} violations of its times; its messages are above")
 
     def close(self) -> None:
         """End the simulation."""

@@ -99,7 +99,6 @@ _FUNCTIONS: tuple[Function, ...] = (
     ("pull", SIZE, (TEXT, SIZE)),
     ("pace", None, (UINT64, UINT64)),
     ("dropped", UINT64, ()),
-    ("sdram_faults", UINT64, ()),
     ("banks", TEXT, ()),
     ("peek", None, (SIZE, SIZE, SIZE, TEXT)),
     ("poke", None, (SIZE, SIZE, SIZE, TEXT)),
@@ -184,8 +183,7 @@ class RtlTransport(CompiledDesign):
         """Simulate until a reply is there; see :class:`concord.host.transport.Transport`."""
         patience = max(1, int(timeout * CYCLES_PER_SECOND)) + self._reply_cycles
         there = self.call("run", patience, count)
-        if faults := self.call("sdram_faults"):
-            raise DeviceError(f"the external memory saw {faults} violations of its times; its messages are above")
+        self.check_memory()
         buffer = ctypes.create_string_buffer(min(count, there))
         self.call("pull", buffer, len(buffer))
         return buffer.raw

@@ -73,6 +73,7 @@ class RtlSpi(CompiledDesign):
         self.call("spi_idle", self._call_cycles)
         came = ctypes.create_string_buffer(len(values))
         self.call("spi_transfer", bytes(values), came, len(values))
+        self.check_memory()
         return list(came.raw)
 
     def time(self) -> float:

@@ -82,6 +82,7 @@ class RtlLine(CompiledDesign):
     def listen(self, bits: float) -> bytes:
         """The packet that begins within so many bits; nothing if none does."""
         count = self.call("line_listen", bits, self._room, _ROOM)
+        self.check_memory()
         if count in _TROUBLES:
             raise LinkError(f"{_TROUBLES[count]} at {self.time * 1e6:.3f} us")
         if self.call("line_collisions"):
