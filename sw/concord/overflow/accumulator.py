@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from concord.compiler.model import ACCUMULATOR, Compiled, compile_graph
 from concord.graph.ir import Graph
 from concord.image import Memories
 from concord.overflow.compiled import Ranges
 from concord.overflow.required import CountedWidths, RequiredWidth, RunChanges
+from concord.program import trace
+from concord.program.matrix_copies import contents
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
 from concord.spec.operations import Op
 from concord.spec.presets import with_accumulator
+from concord.utils.arrays import Array
 
 #: Bits above what samples need, if nothing else is asked for: sums may be 64 times as large.
 GUARD = 6
@@ -159,8 +164,11 @@ def choose_accumulator(
 
 def _weight_exponents(compiled: Compiled) -> tuple[int, int]:
     """Least and greatest exponent of the blocks of weights that are not zero."""
-    config, memories = compiled.image.config, Memories.of(compiled.image)
-    used = memories.matrix_exp[memories.matrix_mant.any(axis=-1)]
+    image, config, memories = compiled.image, compiled.image.config, Memories.of(compiled.image)
+    runs = (trace(image.program, config, phase.pc) for phase in image.schedule())
+    copied = [contents(copy, memories) for copy in {copy for run in runs for copy in run.copies}]
+    blocks: list[tuple[Array, Array]] = [(memories.matrix_mant, memories.matrix_exp), *copied]
+    used = np.concatenate([exp[mant.any(axis=-1)] for mant, exp in blocks])
     return (int(used.min()), int(used.max())) if used.size else (config.wgt_exp_min, config.wgt_exp_max)
 
 

@@ -24,7 +24,7 @@ from concord.overflow.accumulator import (
 from concord.overflow.required import CountedWidths, RequiredWidth
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
-from concord.spec.operations import NEEDS
+from concord.spec.operations import NEEDS, Op
 
 _VERSION = 1
 
@@ -241,7 +241,7 @@ def _configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
     """
     low, high = trained.weights
     try:
-        least = before.without(*NEEDS).replace(
+        least = before.without(*(op for op in NEEDS if op != Op.COPY)).replace(
             name=f"{before.name}-x{trained.input_bits}w{trained.weight_bits}-a{bits or 'full'}",
             act_mant=trained.input_bits,
             wgt_mant=trained.weight_bits,

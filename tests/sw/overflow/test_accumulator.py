@@ -14,6 +14,7 @@ from concord.networks.folder import load_package
 from concord.overflow import analyse_machine
 from concord.overflow.accumulator import AccumulatorError, choose_accumulator
 from concord.overflow.required import CountedWidths, RequiredWidth, same_bits
+from concord.program import trace
 from concord.spec.formats import Flag
 from concord.spec.isa import decode
 from concord.spec.operations import Op
@@ -21,6 +22,7 @@ from concord.spec.presets import TINY, UP5K, with_accumulator
 from support.commands import run, two_products
 from support.compiled_nets import attention, perceptron, residual
 from support.expressions import ROOMY, graph_of
+from support.rtl_configs import COPYING
 
 
 def samples(graph, count=6):
@@ -41,6 +43,20 @@ def results(compiled, inputs):
         return found, {
             one.layer for one in compiled.package.flags(device.flags()) if one.flag == Flag.ACC_OVERFLOW.name
         }
+
+
+@pytest.mark.parametrize("large", [0, 1])
+def test_weights_that_are_copied_count(large):
+    """Their exponents are those of any block, and samples run with copies in both configurations."""
+    graph = perceptron(24, 70, 40, 3)
+    graph.nodes[2 * large].attrs["weight"] *= 8
+    inputs, compiled = samples(graph), compile_graph(graph, COPYING)
+    assert trace(compiled.image.program, COPYING).copies
+    found = choose_accumulator(graph, compiled, None, CountedWidths(inputs))
+    config = found.compiled.image.config
+    assert trace(found.compiled.image.program, config).copies and config.acc_register < COPYING.full_bits
+    want, got = results(compiled, inputs), results(found.compiled, inputs)
+    assert all(np.array_equal(want[0][name], got[0][name]) for name in want[0]) and not got[1]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from concord.overflow.accumulator import AccumulatorError
 from concord.overflow.kinds import KINDS
 from concord.overflow.required import CountedWidths
 from concord.overflow.trained import Trained, TrainedLayer, compile_trained, evidence_path, read_trained
+from concord.program import trace
 from concord.spec.formats import ExponentMode
 from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, UP5K
 from concord.spec.training import AccumulatorFormat, TrainingFormat, TrainingFormats
@@ -29,6 +30,7 @@ from concord.train.sites import root_of
 from concord.train.tensor import Tensor
 from support.bounded import same_bits_on_the_npu, within_bound
 from support.expressions import graph_of
+from support.rtl_configs import COPYING
 from support.train_digits import assert_a_break_changes_nothing
 
 MLP = [{"op": "flatten"}, {"op": "dense", "outputs": 12}, {"op": "relu"}, {"op": "dense", "outputs": 4}]
@@ -290,6 +292,9 @@ def test_what_was_trained_without_a_reaction_needs_more():
     found = compile_trained(graph, TINY.replace(matrix_depth=2048, narrow_depth=512), evidence, CountedWidths(inputs))
     assert found.compiled.image.config.acc_register > 12
     assert any("samples need more than it was trained for" in line for line in found.lines)
+    copying = COPYING.replace(matrix_depth=64, narrow_depth=512, program_depth=1024)
+    copied = compile_trained(graph, copying, evidence, CountedWidths(inputs)).compiled.image
+    assert trace(copied.program, copied.config).copies, "weights that do not fit stay in the external memory"
     with pytest.raises(AccumulatorError, match="serial"):
         compile_trained(graph, UP5K, evidence, CountedWidths(inputs))
     with pytest.raises(AccumulatorError, match=r"act_mant must be in 3\.\.12"):
