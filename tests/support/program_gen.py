@@ -11,10 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from concord.image import Memories
-from concord.program import Address, Chain, Pad, Quant, VectorPlace, Window
+from concord.program import Address, Chain, Pad, Quant, VectorPlace, Window, trace
 from concord.program.builder import ProgramBuilder
 from concord.program.chains import MatrixWrite
+from concord.program.matrix_copies import broken_beside_rules
 from concord.program.sliding import broken_rules
+from concord.spec import isa
 from concord.spec.config import NpuConfig
 from concord.spec.isa import COPY_UNIT, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 from concord.spec.memmap import RegionId
@@ -42,10 +44,22 @@ def random_program(config: NpuConfig, rng, size: int, whole_tiles: bool = False)
     whole_tiles : bool
         Whether all products are dense, with matrices that begin where a tile does.
     """
-    words = _Generator(config, rng, whole_tiles).program(size)
+    words = without_collisions(_Generator(config, rng, whole_tiles).program(size), config)
     memories = random_memories(config, rng)
     memories.program[: len(words)] = words
     return words, memories
+
+
+def without_collisions(words: list[int], config: NpuConfig) -> list[int]:
+    """The program, with copies that the next word waits for where chains would meet them."""
+    while config.dram:
+        chains = trace(words, config).chains
+        met = {chain.beside.pc for chain in chains if broken_beside_rules(chain, config)}
+        if not met:
+            break
+        ahead = isa.encode(Op.COPY, rows=1, ahead=1) ^ isa.encode(Op.COPY, rows=1)
+        words = [word ^ ahead if pc in met else word for pc, word in enumerate(words)]
+    return words
 
 
 def chains_of(config: NpuConfig, rng, size: int):
@@ -213,7 +227,7 @@ class _Generator:
         low, high = self.registers[number]
         last = (LOADED_COLUMNS - rows * config.row_columns) // COPY_UNIT
         unit = rng.randint(max(0, -low), last - max(0, high))
-        self.builder.copy(number, unit, tile * config.steps, rows)
+        self.builder.copy(number, unit, tile * config.steps, rows, ahead=int(rng.random() < 0.7))
 
     # State -------------------------------------------------------------------------------------
 

@@ -42,16 +42,16 @@ class Sequencer(SequencerPorts):
         running, stopped = Signal(), Signal()  # an illegal word takes no other effect than that it stops the program
         step, finish, jump = Signal(), Signal(), Signal()
         trap = connect_units(m, word, builder, loops, start=self.run.start, step=step)
-        ready = running & fetch.o.valid & ~builder.chains.valid & (~word.waits | self.drained)
+        settled = self.drained & ~self.copies.busy if self.config.has(Op.COPY) else self.drained
+        ready = running & fetch.o.valid & ~builder.chains.valid & (~word.waits | settled)
         if integers is not None:
             ready = ready & ~integers.busy
             m.d.comb += integers.execute.eq(step & word.integer & (trap == Trap.NONE))
         if self.config.has(Op.COPY):
-            ready = ready & ~self.copies.busy
-            self._copies(m, word, builder, step & (trap == Trap.NONE))
+            ready = ready & ~self._copies(m, word, builder, step & (trap == Trap.NONE))
         m.d.comb += [
             step.eq(ready),
-            finish.eq(Mux(stopped, self.drained & ~builder.chains.valid, step & word.halt & (trap == Trap.NONE))),
+            finish.eq(Mux(stopped, settled & ~builder.chains.valid, step & word.halt & (trap == Trap.NONE))),
             jump.eq(self.run.start | finish | (step & word.end & loops.again)),
             self.addr.eq(fetch.addr),
             fetch.data.eq(self.data),
@@ -74,14 +74,17 @@ class Sequencer(SequencerPorts):
         return port
 
     def _copies(self, m, word, builder, executed):
-        """Copies from the external memory."""
-        fields, copies = view(Op.COPY, word.word), self.copies
+        """Copies from the external memory; returns a bit that is set while the next word waits for one."""
+        fields, copies, ahead = view(Op.COPY, word.word), self.copies, Signal()
+        with m.If(copies.go):
+            m.d.sync += ahead.eq(fields["ahead"])
         m.d.comb += [
             copies.go.eq(executed & word.copy & copies.works),
             copies.dram.eq(fields["dram"] + builder.offset),
             copies.matrix.eq(fields["matrix"]),
             copies.rows.eq(fields["rows"]),
         ]
+        return copies.busy & ~ahead
 
     def _state(self, m, step, running, stopped, finish, trap, word):
         """A run that traps ends when all that was dispatched has drained."""

@@ -89,14 +89,16 @@ class Sources:
     def process(self) -> Iterator[None]:
         """Follow the program; yields when nothing more is known."""
         now, chains = timing.LOOP_JUMP - 1, iter(self.trace.chains)  # the first word comes as behind a jump
+        copied = 0  # cycle in which the latest copy is over
         for event in self.trace.events:
             now += event.words + (timing.LOOP_JUMP - 1) * event.jumps
             if event.waits:
                 yield from self._drain()
-                now = max(now, self.times.retired + 2)
+                now = max(now, self.times.retired + 2, copied)
             match event.item:
                 case WeightCopy():
-                    now += copy_cycles(event.item, self.times.config) - 1
+                    copied = now + copy_cycles(event.item, self.times.config)
+                    now = now if event.item.ahead else copied - 1
                 case IntegerChain() | TensorStep():
                     updates = isinstance(event.item, IntegerChain) and event.item.steps.update
                     grown = bool(updates) and next(self._grown, False)
@@ -106,7 +108,7 @@ class Sources:
                 yield from self._chain(next(chains), now)
         if self.trace.trap:
             yield from self._drain()
-            now = max(now + 1, self.times.retired + 2)
+            now = max(now + 1, self.times.retired + 2, copied)
         self.end = now
 
     def _drain(self) -> Iterator[None]:

@@ -161,12 +161,15 @@ class WeightCopy:
         First word of its first tile.
     rows : int
         Rows of tiles.
+    ahead : bool
+        Whether chains that follow run while it goes on.
     """
 
     pc: int
     column: int
     matrix: int
     rows: int
+    ahead: bool = False
 
     def columns(self, config: NpuConfig) -> int:
         """Columns that it reads."""
@@ -268,6 +271,8 @@ class Chain(VectorChain):
         Rows of the matrix memory that it writes, if it does; there is no narrow destination then.
     copies : tuple of WeightCopy
         Copies from the external memory that may have written weights of the product, in order.
+    beside : WeightCopy or None
+        The copy that may go on while the chain runs.
     """
 
     mem: Mem
@@ -281,6 +286,7 @@ class Chain(VectorChain):
     fresh: int = 0
     into_matrix: MatrixWrite | None = None
     copies: tuple[WeightCopy, ...] = ()
+    beside: WeightCopy | None = None
 
     @property
     def dense(self) -> bool:

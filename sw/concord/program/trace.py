@@ -60,7 +60,7 @@ class Event:
     chain : bool
         A chain is dispatched.
     waits : bool
-        The word waits until everything that was dispatched has been written.
+        The word waits until everything that was dispatched has been written, and until copies are over.
     words, jumps : int
         Words executed since the event before, this one included, and jumps to the beginning of a loop.
     item : IntegerChain, TensorStep, WeightCopy or None
@@ -170,6 +170,7 @@ class _Sequencer:
         self.chains: list[Chain] = []
         self.items: list[Chain | OwnItem] = []
         self.copies: tuple[WeightCopy, ...] = ()  # of which rows may be left
+        self.beside: WeightCopy | None = None  # that may go on
         self.jumps = 0
         self.state = {op: dict(values) for op, values in isa.INITIAL.items()}
         self.aregs = [0] * isa.ADDR_REGS
@@ -179,6 +180,8 @@ class _Sequencer:
 
     def step(self) -> bool:
         """Execute one word; whether it was ``halt``. ``IllegalInstruction`` is the trap."""
+        if self.waits():
+            self.beside = None
         form, values = self._fetch()
         if form.is_chain:
             self._collect(form, values)
@@ -195,7 +198,7 @@ class _Sequencer:
         return False
 
     def waits(self) -> bool:
-        """True if the next word waits until all chains have been written, be it legal or not."""
+        """True if the next word waits for all chains to be written and for copies, be it legal or not."""
         pc = self.pc % (1 << clog2(self.config.program_depth))
         op = (self.words[pc] if pc < len(self.words) else 0) % (1 << isa.OPCODE_BITS)
         return op in _WAITING and not lacking(op, self.config)
@@ -226,8 +229,11 @@ class _Sequencer:
             self.aregs[values["reg"]] = (self.aregs[values["reg"]] + values["step"]) & MATRIX_MASK
         elif op is Op.COPY:
             unit = (values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK
-            copy = WeightCopy(self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"])
+            copy = WeightCopy(
+                self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"], ahead=bool(values["ahead"])
+            )
             self.items.append(copy)
+            self.beside = copy if copy.ahead else None
             self.copies = still_there(self.copies, copy, self.config)
         elif op in TENSOR_OPS:
             self.items.append(TensorStep(self.pc, op, **values))
@@ -337,6 +343,7 @@ class _Sequencer:
             ),
             quant=Quant(ExponentMode(quant["mode"]), quant["exp"], Rounding(quant["rounding"])),
             into_matrix=next((self._rows(values) for form, values, _ in self.collected if form.op is Op.M_WR), None),
+            beside=self.beside,
         )
         if not self.copies or reduce is not Op.MV_MUL:
             return chain

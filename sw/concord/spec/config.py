@@ -40,6 +40,8 @@ from concord.spec.operations import NEEDS
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 5
+#: Version of the instructions that only configurations with an external memory have.
+COPY_VERSION = 2
 
 #: Matrix rows that an element-serial configuration multiplies at a time.
 SERIAL_ROWS = 2
@@ -419,7 +421,8 @@ class NpuConfig:
     def fingerprint(self) -> int:
         """64-bit hash of everything that decides what a program means on this hardware."""
         relevant = {k: v for k, v in self.to_dict().items() if k not in FREE and (k not in LATER or v != LATER[k])}
-        text = json.dumps({"spec": SPEC_VERSION, **relevant}, sort_keys=True)
+        versions = {"spec": SPEC_VERSION} | ({"copy": COPY_VERSION} if self.dram else {})
+        text = json.dumps({**versions, **relevant}, sort_keys=True)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
     def difference(self, other: NpuConfig) -> str:

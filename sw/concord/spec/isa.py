@@ -47,9 +47,10 @@ tile is then the dot product with that vector. Vectors are converted as for the 
 A product waits for the rows that chains before it have written, and must not read words that its own chain writes.
 Configurations without ``writable_matrix`` have no ``m_wr``.
 
-``copy`` waits until every chain has been written, and the next instruction until the copy is over. It reads ``rows``
-rows of tiles one after the other from column ``64 * (dram + register)`` of the external memory on (modulo ``2**18``
-units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N mantissas: two a column, the first
+``copy`` waits until every chain has been written and the copy before it is over. The next instruction starts when the
+copy is over, or at once with ``ahead``: then ``fence``, ``halt``, the next ``copy`` and instructions of training wait
+for it. It reads ``rows`` rows of tiles one after the other from column ``64 * (dram + register)`` of the external
+memory on (modulo ``2**18`` units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N mantissas: two a column, the first
 in the low byte, where they have at most 8 bits, else one a column. Row q of them becomes row q % (T*N) of all N/L words
 of the tile at  matrix + q // (T*N) * (N/L). Configurations without ``dram`` have no ``copy``; without a working memory
 it traps with ``NO_DRAM``.
@@ -256,8 +257,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             Field("dram", MATRIX_ADDR_BITS, doc="first column in the external memory, in units of 64 columns"),
             Field("matrix", MATRIX_ADDR_BITS, doc="first word of a tile in the matrix memory, a multiple of N/L"),
             Field("rows", COPY_ROWS_BITS, doc="rows of tiles"),
+            Field("ahead", 1, doc="1: the next instruction starts while the copy goes on"),
         ),
-        "Wait until every chain has been written, then copy rows of tiles from the external to the matrix memory.",
+        "Wait until every chain has been written and no copy goes on, then copy rows of tiles from the external to the matrix memory.",
         least=(("rows", 1),),
     ),
     Instruction(Op.V_RD, _VECTOR, "Start a chain: read vectors.", (PipelineStage.READ,)),

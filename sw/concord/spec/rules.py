@@ -47,6 +47,7 @@ class ProgramRule(Enum):
 
     COPIES_INSIDE = _COPIES, "Columns that are read and words that are written lie in their memories."
     COPIED_ROWS = _COPIES, "No row that a copy writes is written by `m_wr`."
+    COPIES_AHEAD = _COPIES, "While a copy goes on, no chain reads words that it writes, or writes rows by `m_wr`."
 
     INTERVAL = _INTEGERS, "`interval` is at least the number of cycles that a vector needs."
     ONE_OPERAND = _INTEGERS, "At most one of `add`, `mask` and `update` is 1."

@@ -458,3 +458,43 @@ def test_a_copy_begins_when_chains_are_written_or_traps_without_a_memory(works):
         assert (seen, chains) == ([(12, 8, 9), (1, 0, 0, 0)], [1, 4])
     else:
         assert (seen, chains) == ([(0, 1, Trap.NO_DRAM, 3)], [1])
+
+
+@pytest.mark.parametrize(
+    "text, beside, waits",
+    [
+        ("copy 0, 1, 8, 4, 1\n{chain}halt", [1], []),
+        ("copy 0, 1, 8, 4, 1\n{chain}fence\n{chain}halt", [1], [4]),
+        ("copy 0, 1, 8, 4, 1\n{chain}copy 0, 2, 16, 4\n{chain}halt", [1], [4]),
+        ("copy 0, 1, 8, 4, 1\n{chain}copy 0, 2, 16, 4, 1\n{chain}halt", [1, 4], []),
+        ("copy 0, 1, 8, 4, 1\n{chain}end_loop", [1], []),
+    ],
+)
+def test_chains_run_beside_a_copy_ahead(text, beside, waits):
+    """What must wait for it comes after it, the end of a run and of one that traps, too."""
+    words = assemble(text.format(chain="v_rd wide, 0\nv_wr wide, 1\n"))
+    harness = Harness(COPYING, words)
+    unit, copies = harness.sequencer, harness.sequencer.copies
+    during, after = [], []
+
+    async def control(ctx):
+        left = 0
+        ctx.set(copies.works, 1)
+        ctx.set(unit.chains.ready, 1)
+        ctx.set(unit.drained, 1)
+        ctx.set(harness.start, 1)
+        await ctx.tick()
+        ctx.set(harness.start, 0)
+        while ctx.get(harness.busy):
+            ctx.set(copies.busy, left > 0)
+            if ctx.get(copies.go):
+                assert not left, "one copy at a time"
+                left = 60
+            if ctx.get(unit.chains.valid):
+                (during if left else after).append(int(ctx.get(unit.chains.p.pc)))
+            left = max(0, left - 1)
+            await ctx.tick()
+        assert not left, "the run ends after the copy"
+
+    simulate(harness, control, cycles=1_000)
+    assert (during, after) == (beside, waits)

@@ -48,6 +48,22 @@ def test_a_copy_waits_for_chains_and_the_next_word_for_the_copy(rows):
     assert dram.copy_cycles(item, ECP5_85F) > rows * ECP5_85F.row_columns
 
 
+@pytest.mark.parametrize("end", ["fence", "copy 0, 0, 64, 1"])
+def test_chains_run_beside_a_copy_ahead(end):
+    """What waits for it comes when it is over; short chains take no time of their own then."""
+    chain, rows = "v_rd wide, 0\nv_wr wide, 1\n", 400
+    (alone,) = (count(assemble(f"{text}halt"), ECP5_85F).cycles for text in (f"{chain}copy 0, 0, 0, {rows}\n{end}\n",))
+    ahead = count(assemble(f"{chain}copy 0, 0, 0, {rows}, 1\n{chain * 3}{end}\nhalt"), ECP5_85F).cycles
+    assert alone == ahead, "the chains take fewer cycles than the copy"
+    many = count(assemble(f"copy 0, 0, 0, 1, 1\n{chain * 40}halt"), ECP5_85F).cycles
+    assert many - count(assemble(f"nop\n{chain * 40}halt"), ECP5_85F).cycles == 0, "the copy ends in between"
+
+
+def test_a_trap_waits_for_a_copy_ahead():
+    cycles = count(assemble("copy 0, 0, 0, 400, 1\nend_loop"), ECP5_85F).cycles
+    assert cycles == count(assemble("copy 0, 0, 0, 400, 1\nhalt"), ECP5_85F).cycles
+
+
 def test_cycles_do_not_depend_on_the_row_of_the_memory():
     near, far = (dram.WeightCopy(0, column, 0, 100) for column in (1 << 9, (1 << 9) + (1 << 20)))
     assert dram.copy_cycles(near, COPYING) == dram.copy_cycles(far, COPYING)

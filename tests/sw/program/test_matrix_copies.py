@@ -15,6 +15,7 @@ from concord.spec import isa
 from concord.spec.isa import Op, Trap
 from concord.spec.memmap import RegionId
 from concord.spec.presets import TINY
+from concord.spec.rules import ProgramRule
 from support.program_gen import random_program
 from support.reference_runs import assert_machines_agree
 from support.rtl_configs import COPYING, COPYING_ENGINES, COPYING_LANES
@@ -24,12 +25,13 @@ CONFIGS = [COPYING, COPYING_ENGINES, COPYING_LANES]
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_emulator_and_reference_agree(config):
-    copies = 0
+    copies = ahead = 0
     for seed in range(12):
         words, memories = random_program(config, random.Random(seed), 12)
-        copies += len(trace(words, config).copies)
+        made = trace(words, config).copies
+        copies, ahead = copies + len(made), ahead + sum(copy.ahead for copy in made)
         assert_machines_agree(memories)
-    assert copies > 20
+    assert copies > 15 and ahead > 5
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
@@ -125,6 +127,55 @@ def test_rows_that_a_product_reads_must_be_copied():
     known = [Span(RegionId.NARROW, 0, 1), Span(RegionId.DRAM, 0, 64)]
     (problem,) = verify(words, COPYING, constants=known)
     assert "which is not loaded" in problem.message
+
+
+AHEAD = "copy 0, 0, 8, 8, 1"
+PRODUCT = "v_rd narrow, 0\nmv_mul {}\nv_wr wide, 0"
+ROWS = "v_rd wide, 0\nm_wr 16, row=1"
+
+
+@pytest.mark.parametrize(
+    "between, first, message",
+    [
+        ("", 8, "reads words of matrix that the copy at pc 0 writes, which may go on"),
+        ("", 11, "reads words of matrix that the copy at pc 0 writes, which may go on"),
+        ("nop\nset_addr 1, 3", 8, "reads words of matrix that the copy at pc 0 writes, which may go on"),
+        ("", 6, None),
+        ("", 12, None),
+        ("fence", 8, None),
+        ("copy 0, 2, 16, 4", 8, None),
+        ("copy 0, 2, 16, 4, 1", 8, None),
+    ],
+)
+def test_no_product_reads_what_a_copy_beside_it_writes(between, first, message):
+    words = assemble("\n".join([AHEAD, *filter(None, [between]), PRODUCT.format(first), "halt"]))
+    known = [
+        Span(RegionId.NARROW, 0, 1),
+        Span(RegionId.DRAM, 0, 512),
+        Span(RegionId.MATRIX, 0, 8),
+        Span(RegionId.MATRIX, 12, 4),
+    ]
+    loaded = [span for span in known if span.region is not RegionId.MATRIX]
+    problems = verify(words, COPYING, constants=loaded, inputs=known)
+    assert [problem.message for problem in problems] == ([] if message is None else [message])
+    assert all(problem.rule is ProgramRule.COPIES_AHEAD for problem in problems)
+
+
+def test_copies_go_on_from_one_turn_of_a_loop_to_the_next():
+    """The product in front of the copy is beside it from the second turn on."""
+    text = f"loop {{}}\n{PRODUCT.format(8)}\n{AHEAD}\nend_loop\nhalt"
+    known = [Span(RegionId.NARROW, 0, 1), Span(RegionId.DRAM, 0, 512), Span(RegionId.MATRIX, 8, 4)]
+    assert verify(assemble(text.format(1)), COPYING, inputs=known) == []
+    (problem,) = verify(assemble(text.format(2)), COPYING, inputs=known)
+    assert problem.rule is ProgramRule.COPIES_AHEAD
+
+
+def test_no_rows_are_written_beside_a_copy():
+    config = COPYING_ENGINES
+    known = [Span(RegionId.WIDE, 0, 1), Span(RegionId.DRAM, 0, 512)]
+    assert verify(assemble(f"{AHEAD}\nfence\n{ROWS}\nhalt"), config, inputs=known) == []
+    (problem,) = verify(assemble(f"{AHEAD}\n{ROWS}\nhalt"), config, inputs=known)
+    assert problem.message == "writes rows of the matrix memory while the copy at pc 0 may go on"
 
 
 def test_what_a_run_leaves_is_there_for_the_next_one():

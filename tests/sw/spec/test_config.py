@@ -7,7 +7,7 @@ import re
 import pytest
 
 from concord.spec import feeder, link
-from concord.spec.config import REMOVED, SERIAL_ROWS, SPEC_VERSION, NpuConfig, clog2
+from concord.spec.config import COPY_VERSION, REMOVED, SERIAL_ROWS, SPEC_VERSION, NpuConfig, clog2
 from concord.spec.feeder import FeedOp
 from concord.spec.fields import Layout
 from concord.spec.formats import BLOCK_ROUNDINGS, ExponentMode, Flag
@@ -289,6 +289,7 @@ def test_other_definitions_have_another_version():
     """The fingerprint covers the version, so that bitstreams and images of other definitions are refused.
 
     Whoever changes an instruction, a region, a register or a frame raises SPEC_VERSION, and puts the new pair here. A
-    change that only configurations with a new parameter know has that parameter in the fingerprint instead.
+    change that only configurations with a new parameter know has that parameter in the fingerprint instead; one of
+    ``copy`` raises COPY_VERSION.
     """
-    assert (SPEC_VERSION, digest_of_the_definitions()) == (5, "46430ef453f2ab80")
+    assert (SPEC_VERSION, COPY_VERSION, digest_of_the_definitions()) == (5, 2, "efa0f6ce50a1aa5c")
