@@ -54,13 +54,42 @@ def mnist() -> onnx.ModelProto:
     return _model(text, "float[n, 1, 28, 28] x", sizes | {"z": (10, 128), "h": (10,)})
 
 
+def resnet() -> onnx.ModelProto:
+    """The larger network for images of MLPerf Tiny 1.4: a ResNet with 40, 80 and 160 channels."""
+    sizes: dict[str, tuple[int, ...]] = {}
+
+    def conv(name: str, source: str, shape: tuple[int, int, int], stride: int = 1) -> str:
+        outputs, inputs, kernel = shape
+        sizes.update({f"w{name}": (outputs, inputs, kernel, kernel), f"b{name}": (outputs,)})
+        pads, steps = f"pads=[{', '.join([str(kernel // 2)] * 4)}]", f"strides=[{stride}, {stride}]"
+        return f"{name} = Conv<{pads}, {steps}>({source}, w{name}, b{name}) "
+
+    text, last, channels = conv("s", "x", (40, 3, 3)) + "r = Relu(s) ", "r", 40
+    for k, outputs in enumerate((40, 80, 160)):
+        stride = outputs // channels
+        text += conv(f"c{k}", last, (outputs, channels, 3), stride) + f"d{k} = Relu(c{k}) "
+        text += conv(f"e{k}", f"d{k}", (outputs, outputs, 3))
+        if stride > 1:
+            text += conv(f"p{k}", last, (outputs, channels, 1), stride)
+            last = f"p{k}"
+        text += f"a{k} = Add(e{k}, {last}) f{k} = Relu(a{k}) "
+        last, channels = f"f{k}", outputs
+    text += f"g = GlobalAveragePool({last}) h = Flatten(g) y = Gemm<transB=1>(h, w, b)"
+    return _model(text, "float[n, 3, 32, 32] x", sizes | {"w": (10, 160), "b": (10,)})
+
+
 def lstm() -> onnx.ModelProto:
     """An LSTM with 1,024 inputs and cells and 25 steps."""
     text = "a, h = LSTM<hidden_size=1024>(x, w, r) y = Flatten<axis=2>(h)"
     return _model(text, "float[25, 1, 1024] x", {"w": (1, 4096, 1024), "r": (1, 4096, 1024)})
 
 
-NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {"perceptron": perceptron, "mnist": mnist, "lstm": lstm}
+NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "perceptron": perceptron,
+    "mnist": mnist,
+    "resnet": resnet,
+    "lstm": lstm,
+}
 
 
 def measured(model: Path, x: Array, on: str) -> tuple[int, int, bool]:

@@ -472,7 +472,7 @@ class _Run:
     def _products(self, chain: Chain, rows: slice, base: Instance) -> None:
         """A product; one instance for every source that rows of it have."""
         matrix = self._matrix(chain)
-        key: tuple[object, ...] = weights_key(chain)
+        key: tuple[object, ...] = weights_key(chain, self.config)
         weight = self._weights.of(chain).values if matrix is None else None
         if matrix is not None:
             key = ("matrix",)

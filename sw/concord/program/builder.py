@@ -119,6 +119,15 @@ class ProgramBuilder:
         self._words.append(word)
         return len(self._words) - 1
 
+    def rewrite(self, address: int, op: Op, **fields: int) -> None:
+        """Put another instruction in the place of one outside chains."""
+        form, _ = isa.decode(self._words[address])
+        if form.is_chain or isa.FORMS[op].is_chain:
+            raise ValueError(
+                f"instructions must be outside chains to be rewritten, not {form.mnemonic} and {op.name.lower()}"
+            )
+        self._words[address] = isa.encode(op, **fields)
+
     def words(self) -> list[int]:
         """The program; ``ValueError`` if a chain is not finished."""
         self._finish("the end of the program")

@@ -83,10 +83,18 @@ def _copied(chain: Chain, memories: Memories) -> tuple[NDArray[np.int16], NDArra
     return here
 
 
-def weights_key(chain: Chain) -> tuple[object, ...]:
-    """Key of the weights of a chain: two products of a program with the same key have the same weights."""
-    places = chain.matrix, chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding
-    return *places, tuple((copy.column, copy.matrix, copy.rows) for copy in chain.copies)
+def weights_key(chain: Chain, config: NpuConfig) -> tuple[object, ...]:
+    """Key of the weights of a chain: two products of a program with the same key have the same weights.
+
+    Of weights that one copy has brought as a whole it does not matter where in the matrix memory they are.
+    """
+    shape = chain.rows, chain.window.kh, chain.window.kw, chain.cols, chain.mode, chain.sliding
+    if len(chain.copies) == 1:
+        (copy,) = chain.copies
+        whole = copy.rows // config.rows * config.steps
+        if np.isin(chain.matrix_words(config), range(copy.matrix, copy.matrix + whole)).all():
+            return "copied", copy.column, chain.matrix - copy.matrix, *shape
+    return chain.matrix, *shape, tuple((copy.column, copy.matrix, copy.rows) for copy in chain.copies)
 
 
 class ProductWeights:
@@ -104,7 +112,7 @@ class ProductWeights:
 
     def of(self, chain: Chain) -> Weights:
         """Weights of a product; ``ValueError`` if they lie beyond the matrix memory."""
-        key = weights_key(chain)
+        key = weights_key(chain, self._memories.config)
         if key not in self._known:
             self._known[key] = fetch(chain, self._memories)
         return self._known[key]

@@ -50,10 +50,10 @@ Configurations without ``writable_matrix`` have no ``m_wr``.
 ``copy`` waits until every chain has been written and the copy before it is over. The next instruction starts when the
 copy is over, or at once with ``ahead``: then ``fence``, ``halt``, the next ``copy`` and instructions of training wait
 for it. It reads ``rows`` rows of tiles one after the other from column ``64 * (dram + register)`` of the external
-memory on (modulo ``2**18`` units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N mantissas: two a column, the first
-in the low byte, where they have at most 8 bits, else one a column. Row q of them becomes row q % (T*N) of all N/L words
-of the tile at  matrix + q // (T*N) * (N/L). Configurations without ``dram`` have no ``copy``; without a working memory
-it traps with ``NO_DRAM``.
+memory on (modulo ``2**18`` units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N
+mantissas: two a column, the first in the low byte, where they have at most 8 bits, else one a column. Row q of them
+becomes row q % (T*N) of all N/L words of the tile at  matrix + q // (T*N) * (N/L). Configurations without ``dram`` have
+no ``copy``; without a working memory it traps with ``NO_DRAM``.
 
 Configurations with ``integer_chains`` have instructions ``t_`` and ``i_`` for training: :mod:`concord.spec.integers`
 says what they mean.
@@ -259,7 +259,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
             Field("rows", COPY_ROWS_BITS, doc="rows of tiles"),
             Field("ahead", 1, doc="1: the next instruction starts while the copy goes on"),
         ),
-        "Wait until every chain has been written and no copy goes on, then copy rows of tiles from the external to the matrix memory.",
+        "Wait until chains and copies are over, then copy rows of tiles from the external to the matrix memory.",
         least=(("rows", 1),),
     ),
     Instruction(Op.V_RD, _VECTOR, "Start a chain: read vectors.", (PipelineStage.READ,)),

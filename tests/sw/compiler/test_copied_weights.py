@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from concord.compiler.calibration.suggestions import suggestions
-from concord.compiler.emission.copied_weights import DenseWeights, blocks_of, copied, groups_of_block
+from concord.compiler.emission.copied_weights import CopyBuffer, DenseWeights, blocks_of, copied, groups_of_block
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.model import compile_graph
 from concord.cycles import count
@@ -80,12 +80,14 @@ def test_more_weights_than_the_external_memory_has_room_for():
 def test_which_weights_stay():
     """Those of recurrent layers first, then the smallest; with a buffer for the rest, and blocks within the program."""
     weights = [DenseWeights("often", 4, 2, 25), DenseWeights("small", 2, 4), DenseWeights("large", 40, 8)]
-    assert copied(weights, 400, SMALL) == (set(), 0)
-    names, buffer = copied(weights, 90, SMALL)
-    assert names == {"large"} and buffer == 74
-    names, buffer = copied([DenseWeights("a", 200, 8), DenseWeights("b", 200, 8)], 96, SMALL.replace(program_depth=96))
-    assert names == {"a", "b"} and buffer == 96, "few blocks"
-    assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == (set(), 0)
+    assert copied(weights, 400, SMALL) == (set(), None)
+    assert copied(weights, 90, SMALL) == ({"large"}, CopyBuffer(36))
+    assert copied(weights, 31, SMALL) == ({"small", "large"}, CopyBuffer(10)), "two groups of each"
+    assert copied(weights, 12, SMALL) == ({"small", "large", "often"}, CopyBuffer(12, 1)), "one group of the largest"
+    both = [DenseWeights("a", 200, 8), DenseWeights("b", 200, 8)]
+    assert copied(both, 96, SMALL.replace(program_depth=1088)) == ({"a", "b"}, CopyBuffer(48))
+    assert copied(both, 96, SMALL.replace(program_depth=1087)) == ({"a", "b"}, CopyBuffer(96, 1)), "few blocks"
+    assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == (set(), None)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from concord.compiler.emission.copied_weights import WeightBlock
+from concord.compiler.emission.copied_weights import CopiesAhead, WeightBlock
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.ir.layers import Border, Layer, LayerWindow, MfuStep, Reduction
 from concord.compiler.ir.layout import Storage, Walk
@@ -86,6 +87,11 @@ class Chains:
         self.dropped_rows: dict[Storage, int] = {}
         self.registers: dict[Storage, int] = {}
         self._matrices: dict[int, Hashable] = {}  # what those that programs write hold, by address
+
+    @cached_property
+    def _copies(self) -> CopiesAhead | None:
+        """Writer of the copies of the program, if there are any."""
+        return self.data_section.copies_ahead()
 
     def activation(self, spec: TableSpec) -> None:
         """Emit a table or, for ReLU alone, the instruction for it."""
@@ -188,16 +194,33 @@ class Chains:
 
     def _blocks(self, name: str, vectors: int, cols: int, chain: Callable[[_Tile | None, int], None]) -> None:
         """Writes a chain for every block of dense weights, and the copies that it needs."""
-        matrix, blocks = self.data_section.blocks(name, vectors)
-        for block in blocks:
-            self.copy(block, matrix)
+        for block in self.data_section.blocks(name, vectors):
+            matrix = self.copy(block, name)
             self.builder.set(Op.SET_SHAPE, rows=block.count, cols=cols)
             chain(None if block.unit is None else _Tile(block.first, rows=True), matrix)
+            self.copy_used(block)
 
-    def copy(self, block: WeightBlock, matrix: int) -> None:
-        """Copy weights that do not stay in the matrix memory."""
-        if block.unit is not None:
-            self.builder.copy(0, block.unit, matrix, block.rows)
+    def copy(self, block: WeightBlock, name: str) -> int:
+        """Bring weights that do not stay in the matrix memory; returns where a block of them begins there."""
+        if block.unit is None:
+            return self.allocator[name]
+        assert self._copies is not None
+        return self._copies.copy(self.builder, block)
+
+    def copy_used(self, block: WeightBlock) -> None:
+        """Note that all products with a block are written."""
+        if block.unit is not None and self._copies is not None:
+            self._copies.used(self.builder)
+
+    def begin_copies(self) -> None:
+        """Let the first copy begin here, if there are any."""
+        if self._copies is not None:
+            self._copies.begin(self.builder)
+
+    def end_copies(self) -> None:
+        """Let no copy go on while what follows is computed."""
+        if self._copies is not None:
+            self._copies.end()
 
     def _first(self, walk: Walk, mem: Mem, rows: int) -> tuple[int, int]:
         """Address of the vector ``rows`` rows after the first one of a walk in a root, and the stride of rows."""
@@ -228,6 +251,7 @@ class Chains:
         if self._matrices.get(matrix) == layer.rows.key:
             return
         self._matrices[matrix] = layer.rows.key
+        self.end_copies()
         walk, height, cols = layer.rows.walk.in_root(), config.rows, layer.rows.walk.tiles
         first = self.plan.addr(walk.storage, mem, 0) + walk.start
         whole, rest = divmod(layer.rows.count, height)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
 from concord.spec.isa import COPY_ROWS_BITS, COPY_UNIT
+from concord.spec.operations import Op
 
 #: Name of the words of the matrix memory that copies write.
 BUFFER = "copied weights"
@@ -42,6 +44,27 @@ class DenseWeights:
 
 
 @dataclass(frozen=True)
+class CopyBuffer:
+    """Words of the matrix memory that copies write: a part is written while products read the other one.
+
+    Parameters
+    ----------
+    words : int
+        Words of a part.
+    parts : int
+        Two; one if a group of some weights needs more words than half of all.
+    """
+
+    words: int
+    parts: int = 2
+
+    @property
+    def total(self) -> int:
+        """Words of all parts."""
+        return self.words * self.parts
+
+
+@dataclass(frozen=True)
 class WeightBlock:
     """Result vectors that are computed with weights that are in the matrix memory at the same time.
 
@@ -61,29 +84,70 @@ class WeightBlock:
     rows: int = 0
 
 
+class CopiesAhead:
+    """Writes copies of blocks, each as soon as the words that it writes are free.
+
+    The first one stands at the beginning. With a buffer of two parts the copy of the next block stands in front of the
+    products with a block, else after them. It is a ``fence`` until the next block is known, and stays one if there is
+    none: both wait for the block, and for products with the block that was there before.
+    """
+
+    def __init__(self, first: int, buffer: CopyBuffer):
+        self._first, self._buffer = first, buffer
+        self._place: int | None = None  # of the word that becomes the next copy
+        self._part = 0
+
+    def begin(self, builder: ProgramBuilder) -> None:
+        """Let the first copy stand here: nothing that follows meets it."""
+        self._place, self._part = builder.fence(), 1
+
+    def copy(self, builder: ProgramBuilder, block: WeightBlock) -> int:
+        """Write what brings a block; returns its first word in the matrix memory."""
+        if self._place is None:
+            self.begin(builder)
+        assert self._place is not None
+        self._part = (self._part + 1) % self._buffer.parts
+        matrix = self._first + self._part * self._buffer.words
+        builder.rewrite(self._place, Op.COPY, dram=block.unit or 0, matrix=matrix, rows=block.rows, ahead=1)
+        self._place = builder.fence()
+        return matrix
+
+    def used(self, builder: ProgramBuilder) -> None:
+        """All products with the block are written."""
+        if self._buffer.parts == 1:
+            self._place = builder.fence()
+
+    def end(self) -> None:
+        """Begin anew: what follows is executed several times, in another run, or writes the matrix memory."""
+        self._place = None
+
+
 def groups_of_block(weights: DenseWeights, buffer: int, config: NpuConfig) -> int:
     """Groups that a copy takes into so many words."""
     most = ((1 << COPY_ROWS_BITS) - 1) // config.rows * config.steps
     return min(weights.groups, min(buffer, most) // weights.words)
 
 
-def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tuple[set[str], int]:
-    """Names of the weights that are copied, and words of the buffer for them: none if all fit into ``room`` words.
+def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tuple[set[str], CopyBuffer | None]:
+    """Names of the weights that are copied, and the buffer for them: none if all fit into ``room`` words.
 
-    As many stay as leave room for a group of each of the others, those that are used most often first; fewer, where
-    the program would have more blocks than it has room for.
+    As many stay as leave room for two groups of each of the others, those that are used most often first; fewer, where
+    the program would have more blocks than it has room for. If no such choice has a place for two groups, one block is
+    there at a time.
     """
     if sum(item.total for item in weights) <= room:
-        return set(), 0
+        return set(), None
     order = sorted(weights, key=lambda item: (-item.runs, item.total))
-    for stay in range(len(order) - 1, -1, -1):
-        others = order[stay:]
-        buffer = (room - sum(item.total for item in order[:stay])) // config.steps * config.steps
-        if buffer < max(item.words for item in others):
-            continue
-        if stay == 0 or _blocks(others, buffer, config) * _WORDS_PER_BLOCK <= config.program_depth:
-            return {item.name for item in others}, buffer
-    return set(), 0
+    for parts in (2, 1):
+        for stay in range(len(order) - 1, -1, -1):
+            others = order[stay:]
+            words = (room - sum(item.total for item in order[:stay])) // (parts * config.steps) * config.steps
+            if words < max(item.words for item in others):
+                continue
+            few = _blocks(others, words, config) * _WORDS_PER_BLOCK <= config.program_depth
+            if few or (parts, stay) == (1, 0):
+                return {item.name for item in others}, CopyBuffer(words, parts)
+    return set(), None
 
 
 def _blocks(weights: Iterable[DenseWeights], buffer: int, config: NpuConfig) -> int:

@@ -9,7 +9,15 @@ from hashlib import blake2b
 
 import numpy as np
 
-from concord.compiler.emission.copied_weights import BUFFER, DenseWeights, WeightBlock, blocks_of, copied
+from concord.compiler.emission.copied_weights import (
+    BUFFER,
+    CopiesAhead,
+    CopyBuffer,
+    DenseWeights,
+    WeightBlock,
+    blocks_of,
+    copied,
+)
 from concord.compiler.ir.activations import activation_table, fixed_entries, joined, others_share, shared
 from concord.compiler.ir.lane_padding import pad_weight
 from concord.compiler.ir.layers import Layer, MatrixRows, Recurrent, Reduction
@@ -46,6 +54,7 @@ class DataSection:
     #: Blocks of weights that are copied, by name.
     _blocks: dict[str, tuple[WeightBlock, ...]] = field(default_factory=dict)
     _copied: dict[str, DenseWeights] = field(default_factory=dict)
+    _buffer: CopyBuffer | None = None
 
     def __post_init__(self) -> None:
         self.allocator = Allocator(self.config)
@@ -151,8 +160,8 @@ class DataSection:
             self.allocator.matrix(name, weight, doc, mant)
             return
         config, allocator = self.config, self.allocator
-        buffer, vectors = allocator.allocations[BUFFER].count, allocator.tiles(weight.shape[0])
-        blocks = blocks_of(self._copied[name], vectors, buffer, config)
+        assert self._buffer is not None
+        blocks = blocks_of(self._copied[name], allocator.tiles(weight.shape[0]), self._buffer.words, config)
         last = blocks[-1].unit or 0
         count = last * COPY_UNIT + blocks[-1].rows * config.row_columns
 
@@ -192,21 +201,24 @@ class DataSection:
                 taps = math.prod(layer.weight.shape[1:])
                 words = depthwise_words(self.config, layer.weight.shape[0], taps)
                 kept += layer.out[2] if self.slide(index) else words
-        names, buffer = copied(list(dense.values()), self.config.matrix_depth - kept, self.config)
+        names, self._buffer = copied(list(dense.values()), self.config.matrix_depth - kept, self.config)
         self._copied = {item.name: item for item in dense.values() if item.name in names}
-        if names:
-            self.allocator.allocate(BUFFER, RegionId.MATRIX, buffer, f"weights of {len(names)} products, by blocks")
+        if self._buffer is not None:
+            what = f"weights of {len(names)} products, by blocks"
+            self.allocator.allocate(BUFFER, RegionId.MATRIX, self._buffer.total, what)
 
     def _shape(self, name: str, weight: FloatArray, runs: int) -> DenseWeights:
         config, taps = self.config, math.prod(weight.shape[1:-1])
         words = matrix_words(config, 1, weight.shape[-1], taps)
         return DenseWeights(name, matrix_words(config, weight.shape[0], weight.shape[-1], taps) // words, words, runs)
 
-    def blocks(self, name: str, vectors: int) -> tuple[int, tuple[WeightBlock, ...]]:
-        """Address of dense weights in the matrix memory, and their blocks: one of all vectors if they stay there."""
-        if name in self._blocks:
-            return self.allocator[BUFFER], self._blocks[name]
-        return self.allocator[name], (WeightBlock(0, vectors),)
+    def blocks(self, name: str, vectors: int) -> tuple[WeightBlock, ...]:
+        """Blocks of dense weights: one of all vectors if they stay in the matrix memory."""
+        return self._blocks.get(name) or (WeightBlock(0, vectors),)
+
+    def copies_ahead(self) -> CopiesAhead | None:
+        """Writer of the copies of a program, if there are any."""
+        return None if self._buffer is None else CopiesAhead(self.allocator[BUFFER], self._buffer)
 
     def _constant(self, name: str, values: FloatArray | Bits) -> None:
         key = _key(values)

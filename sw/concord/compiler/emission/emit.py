@@ -81,6 +81,8 @@ class Emitter:
     def layers(self, first: int) -> None:
         """All layers from ``first`` on, each as a whole, and the end of the program."""
         chains = self.chains
+        if not first:
+            chains.begin_copies()
         for index, layer in enumerate(self.plan.lowered.layers[first:], first):
             self.starts.append(len(self.builder))
             if index == 0:

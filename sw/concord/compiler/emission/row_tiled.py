@@ -85,6 +85,7 @@ class RowTiled:
         entries = [pc for program in list(self._tile_programs(last)) for pc in self._emit(program)]
         self._enter(last, last)
         entries.append(len(self.chains.builder))
+        self.chains.begin_copies()
         self._tile(last)
         self.chains.dropped_rows, self.chains.registers = {}, {}
         self.emitter.layers(tiling.layers)
@@ -156,6 +157,7 @@ class RowTiled:
         """Begin with the state at the start of a run."""
         tiles, tiling, chains = self.tiling.tiles, self.tiling, self.chains
         chains.builder.restart()
+        chains.end_copies()
         chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (tiling.source, *tiling.sliding)}
         chains.dropped_rows |= {
             storage: tiles[tile][storage].new - tiles[first][storage].new for storage in tiling.whole

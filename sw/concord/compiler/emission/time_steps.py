@@ -38,8 +38,10 @@ class StepBlock:
         for chain in cell.independent(self):
             chain()
         if block.time_steps > 1:
+            self.chains.end_copies()
             builder.loop(block.time_steps - 1)
             self._step(last=False)
+            self.chains.end_copies()
             builder.end_loop()
             # In the loop the state before an instruction is also what its end leaves.
             builder.forget(Op.SET_SHAPE)
@@ -146,10 +148,11 @@ class StepBlock:
         blocks: tuple[WeightBlock, ...] = (WeightBlock(0, self.block.tiles),)
         matrix, (read, *others) = 0, self._steps
         if self._weights:
-            matrix, blocks = self.chains.data_section.blocks(self._weights, self.block.tiles)
+            blocks = self.chains.data_section.blocks(self._weights, self.block.tiles)
             self._shape(self._cols)
         for block in blocks:
-            self.chains.copy(block, matrix)
+            if self._weights:
+                matrix = self.chains.copy(block, self._weights)
             if self._weights and block.unit is not None:
                 self.builder.set(Op.SET_SHAPE, rows=block.count, cols=self._cols)
             read(block.first)
@@ -157,6 +160,7 @@ class StepBlock:
                 self.builder.mv_mul(matrix)
             for step in others:
                 step(block.first)
+            self.chains.copy_used(block)
         if blocks[-1].unit is not None:
             self._shape(self._cols)
 
