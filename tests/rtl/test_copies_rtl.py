@@ -68,6 +68,26 @@ def test_a_network_with_more_weights_than_the_matrix_memory_holds(device):
     assert device.counters()["CYCLES"] == cycles
 
 
+@pytest.mark.parametrize("device", [COPYING], ids=["copying"], indirect=True)
+def test_weights_that_are_there_are_not_loaded_again(device, monkeypatch):
+    """Until somebody writes to the external memory."""
+    image = compile_graph(perceptron(24, 70, 40, 3), device.config).package.image
+    x = np.random.default_rng(2).normal(size=(1, *image.inputs[0].shape))
+    written, write = [], device._write
+    monkeypatch.setattr(device, "_write", lambda region, *words: (written.append(region.id), write(region, *words)))
+    device.load(image)
+    want = device.run(x)
+    for changed in (False, True):
+        if changed:
+            device.link.write(device.regions[RegionId.DRAM], 3, b"\xcd\xab")
+        assert device.dram_state().kept is not changed
+        written.clear()
+        device.load(image)
+        assert (RegionId.DRAM in written) is changed
+        assert device.dram_state().kept
+        assert device.run(x).tobytes() == want.tobytes()
+
+
 def test_columns_over_the_link(device):
     """Reads and writes of the host at the ends of the memory, and the state of its clock."""
     columns, size = [0x1234, 0xFFFF, 0, 0x8001], device.config.sdram.columns

@@ -49,7 +49,7 @@ async def run(ctx, dut, pc=0):
         dut,
         RegionId.REGS,
         Reg.CONTROL,
-        REGISTERS[Reg.CONTROL].layout.pack(start=1, clear_flags=0, adds=0, reserved=0, pc=pc),
+        REGISTERS[Reg.CONTROL].layout.pack(start=1, clear_flags=0, adds=0, keep_dram=0, reserved=0, pc=pc),
     )
     for _ in range(4):
         await ctx.tick()

@@ -70,7 +70,7 @@ class CopyEngine(NpuUnit):
         word, tile, rows = Signal(range(config.steps)), Signal(range(config.matrix_depth)), Signal.like(copies.rows)
         row, exp = Signal.like(write.row), Signal(config.wgt_exp_width, reset_less=True)
         mant = Signal(config.lanes * size, reset_less=True)
-        bits = 16 // config.column_mantissas
+        bits = config.sdram.width // config.column_mantissas
         column = Cat(rdata.payload[k * bits :][:size] for k in range(config.column_mantissas))
         m.d.sync += [write.en.eq(0), last.eq(0)]
         m.d.comb += write.data.eq(Cat(mant, exp))

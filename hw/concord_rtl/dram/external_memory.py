@@ -59,6 +59,7 @@ class ExternalMemory(Component):
             access.broken.eq(~memory.busy & ~memory.works),
             engine.works.eq(memory.works),
             self.status.searching.eq(memory.busy),
+            self.status.written.eq(self.chosen & self.we),
             *(getattr(access, name).eq(getattr(self, name)) for name in ("chosen", "we", "addr", "w_data")),
             *(getattr(self, name).eq(getattr(access, name)) for name in ("r_data", "done")),
             *(getattr(self.status, name).eq(getattr(memory, name)) for name in ("works", "late", "phase", "width")),

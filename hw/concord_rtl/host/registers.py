@@ -7,7 +7,7 @@ from typing import Any
 from amaranth import *
 
 from concord.spec.config import SPEC_VERSION, NpuConfig
-from concord.spec.memmap import MAGIC, REGISTERS, Reg, status_layout
+from concord.spec.memmap import MAGIC, REGISTERS, Reg, control_layout, status_layout
 from concord.spec.operations import Op
 from concord_rtl.dram.status import DramStatus
 from concord_rtl.host.counter_bank import TURN, CounterBank
@@ -67,7 +67,7 @@ class Registers(Component):
         values[Reg.FLAGS_ANY] = self.flags
         values[Reg.LINK_ERRORS] = self.link_errors
 
-        control: Any = Signal(shape_of(REGISTERS[Reg.CONTROL].layout))
+        control: Any = Signal(shape_of(control_layout(self.config)))
         adds, restart = Signal(), Signal()
         m.d.comb += restart.eq(self.run.start & ~adds)
         accept = self.write & (self.addr == Reg.CONTROL) & ~self.run.busy & ~self.clearing
@@ -87,7 +87,7 @@ class Registers(Component):
             status.trapped.eq(self.run.trapped),
         ]
         if self.config.has(Op.COPY):
-            m.d.comb += [status[f"dram_{name}"].eq(getattr(self.dram, name)) for name in self.dram.signature.members]
+            self._dram(m, status, accept & control.keep_dram)
         m.d.sync += self.status.eq(status)
         values[Reg.STATUS] = self.status
         trap: Any = Signal(shape_of(REGISTERS[Reg.TRAP].layout))
@@ -110,6 +110,16 @@ class Registers(Component):
         with m.If(valid):
             m.d.sync += self.r_data.eq(Array(values[reg] for reg in Reg)[addr])
         return m
+
+    def _dram(self, m, status, keep):
+        """State of the external memory, and whether it holds what it held when the host said ``keep``."""
+        kept, names = Signal(), [name for name in self.dram.signature.members if name != "written"]
+        m.d.comb += [status[f"dram_{name}"].eq(getattr(self.dram, name)) for name in names]
+        m.d.comb += status.dram_kept.eq(kept)
+        with m.If(keep):
+            m.d.sync += kept.eq(1)
+        with m.If(self.dram.written):
+            m.d.sync += kept.eq(0)
 
     def _bank(self, m, values, restart):
         """Counters in block RAM; returns when the value of the one at ``addr`` is there."""

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from concord.host.dram_state import DramState
 from concord.host.errors import BadRegionError, DeviceError, TrapError
 from concord.host.tensors import check_batch, unwrap_outputs
-from concord.image import Image, Phase
+from concord.image import Image, MemorySegment, Phase
 from concord.image.validation import check_words
 from concord.image.words import to_bytes, to_integers
 from concord.program.assembler import describe
@@ -174,14 +174,22 @@ class Device(ABC):
         """
         image.check(self.config)
         self.image = None
-        if any(segment.region is RegionId.DRAM for segment in image.segments):
+        columns = [segment for segment in image.segments if segment.region is RegionId.DRAM]
+        if columns:
             self._check_dram()
         program = self.regions[RegionId.PROGRAM]
         self._write(program, 0, to_bytes(image.program, program.nbytes).tobytes())
         for segment in image.segments:
-            self._write(self.regions[segment.region], segment.start, segment.data)
+            if segment.region is not RegionId.DRAM:
+                self._write(self.regions[segment.region], segment.start, segment.data)
+        self._load_columns(columns)
         self.clear_flags()
         self.image = image
+
+    def _load_columns(self, segments: Sequence[MemorySegment]) -> None:
+        """Fill the external memory."""
+        for segment in segments:
+            self._write(self.regions[segment.region], segment.start, segment.data)
 
     def dram_state(self) -> DramState:
         """State of the external memory, when the search for the phase of its clock has come to its end.

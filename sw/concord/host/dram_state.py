@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from concord.image import MemorySegment
+
+#: Bytes of the digest of what was loaded, in the last columns of the memory.
+DIGEST = hashlib.sha256().digest_size
+
+
+def digest_of(segments: Iterable[MemorySegment]) -> bytes:
+    """SHA-256 of columns and their places."""
+    digest = hashlib.sha256()
+    for segment in segments:
+        digest.update(segment.start.to_bytes(4, "little") + len(segment.data).to_bytes(4, "little") + segment.data)
+    return digest.digest()
 
 
 @dataclass(frozen=True)
@@ -20,12 +34,15 @@ class DramState:
         The phase that was chosen, in steps of the PLL.
     width : int
         Neighbouring phases that work with that cycle; 0 where the memory works without a clock, in software.
+    kept : bool
+        Nothing was written since the host said that the memory holds what it should.
     """
 
     works: bool
     late: bool
     phase: int
     width: int
+    kept: bool = False
 
     @property
     def text(self) -> str:
@@ -39,8 +56,10 @@ class DramState:
     @classmethod
     def of(cls, status: Mapping[str, int]) -> DramState:
         """The state that the fields of the register STATUS tell."""
-        works, late, phase, width = (status[f"dram_{name}"] for name in ("works", "late", "phase", "width"))
-        return cls(bool(works), bool(late), phase, width)
+        works, late, phase, width, kept = (
+            status[f"dram_{name}"] for name in ("works", "late", "phase", "width", "kept")
+        )
+        return cls(bool(works), bool(late), phase, width, bool(kept))
 
 
 #: State of a memory without a clock.

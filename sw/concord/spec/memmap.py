@@ -199,7 +199,8 @@ REGISTERS: tuple[Register, ...] = (
                 Field("start", 1, doc="start a run; ignored while one is running"),
                 Field("clear_flags", 1, doc="clear the sticky flag memory (done within program_depth cycles)"),
                 Field("adds", 1, doc="counters go on from the run before, else they begin again"),
-                Field("reserved", 13),
+                Field("keep_dram", 1, doc="note that the external memory holds what it should, until that changes"),
+                Field("reserved", 12),
                 Field("pc", 16, doc="first instruction"),
             )
         ),
@@ -219,7 +220,8 @@ REGISTERS: tuple[Register, ...] = (
                 Field("dram_late", 1, doc="its data come at the later of two cycles"),
                 Field("dram_phase", PHASE_BITS, doc="the phase that was chosen, in steps"),
                 Field("dram_width", PHASE_BITS, doc="neighbouring phases that work"),
-                Field("reserved_high", 21 - 2 * PHASE_BITS),
+                Field("dram_kept", 1, doc="since ``keep_dram`` nothing was written to the external memory"),
+                Field("reserved_high", 20 - 2 * PHASE_BITS),
             )
         ),
         False,
@@ -251,6 +253,15 @@ def status_layout(config: NpuConfig) -> Layout:
     names = [field.name for field in layout.fields]
     kept = layout.fields[: names.index("reserved")]
     return Layout((*kept, Field("reserved", layout.width - sum(field.width for field in kept))))
+
+
+def control_layout(config: NpuConfig) -> Layout:
+    """Fields of CONTROL of one configuration: that of an external memory is reserved where there is none."""
+    layout = REGISTERS[Reg.CONTROL].layout
+    if config.has(Op.COPY):
+        return layout
+    start, clear, adds, keep, reserved, pc = layout.fields
+    return Layout((start, clear, adds, Field("reserved", keep.width + reserved.width), pc))
 
 
 assert [register.reg for register in REGISTERS] == list(Reg)

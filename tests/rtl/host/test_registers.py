@@ -10,6 +10,7 @@ from concord.spec.presets import TINY, UP5K
 from concord_rtl.core.flags import FlagMemory
 from concord_rtl.host.registers import Registers
 from support.bench import simulate
+from support.rtl_configs import COPYING
 
 CONFIGS = [TINY, UP5K]
 CONTROL = REGISTERS[Reg.CONTROL].layout
@@ -18,7 +19,10 @@ CONTROL = REGISTERS[Reg.CONTROL].layout
 async def control(ctx, dut, **fields):
     """Write CONTROL; the strobes and PC that follow."""
     ctx.set(dut.addr, Reg.CONTROL)
-    ctx.set(dut.w_data, CONTROL.pack(**{"start": 0, "clear_flags": 0, "adds": 0, "reserved": 0, "pc": 0, **fields}))
+    ctx.set(
+        dut.w_data,
+        CONTROL.pack(**{"start": 0, "clear_flags": 0, "adds": 0, "keep_dram": 0, "reserved": 0, "pc": 0, **fields}),
+    )
     ctx.set(dut.write, 1)
     await ctx.tick()
     ctx.set(dut.write, 0)
@@ -202,5 +206,30 @@ def test_what_the_host_writes_or_clears_is_forgotten(config, how):
         for _ in range(dut.HOST_LATENCY):
             await ctx.tick()
         assert ctx.get(dut.host_data) == 2
+
+    simulate(dut, bench)
+
+
+def test_contents_of_the_external_memory_are_kept_until_the_host_writes():
+    dut = Registers(COPYING)
+
+    async def bench(ctx):
+        async def state():
+            await ctx.tick().repeat(3)
+            return REGISTERS[Reg.STATUS].layout.unpack(ctx.get(dut.status))["dram_kept"]
+
+        assert not await state(), "after reset nothing is"
+        for _ in range(2):
+            await control(ctx, dut, keep_dram=1)
+            assert await state()
+            await control(ctx, dut, clear_flags=1, pc=3)
+            assert await state()
+            ctx.set(dut.dram.written, 1)
+            await ctx.tick()
+            ctx.set(dut.dram.written, 0)
+            assert not await state()
+        ctx.set(dut.run.busy, 1)
+        await control(ctx, dut, keep_dram=1)
+        assert not await state(), "not while a program runs"
 
     simulate(dut, bench)

@@ -85,4 +85,6 @@ def test_an_image_is_written_where_it_belongs():
     assert held[RegionId.TABLE] == {3: 7, 4: 8}
     assert held[RegionId.PROGRAM] == {0: 11, 1: 12, 2: 13}
     control = REGISTERS[Reg.CONTROL].layout
-    assert held[RegionId.REGS][Reg.CONTROL] == control.pack(start=0, clear_flags=1, adds=0, reserved=0, pc=0)
+    assert held[RegionId.REGS][Reg.CONTROL] == control.pack(
+        start=0, clear_flags=1, adds=0, keep_dram=0, reserved=0, pc=0
+    )
