@@ -14,7 +14,7 @@ from concord.image import Memories
 from concord.program import Address, Chain, Pad, Quant, VectorPlace, Window, trace
 from concord.program.builder import ProgramBuilder
 from concord.program.chains import MatrixWrite
-from concord.program.matrix_copies import broken_beside_rules
+from concord.program.matrix_writes import broken_beside_rules
 from concord.program.sliding import broken_rules
 from concord.spec import isa
 from concord.spec.config import NpuConfig

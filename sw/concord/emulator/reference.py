@@ -23,7 +23,7 @@ from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, Trace, trace
 from concord.program.chains import WeightCopy
 from concord.program.matrix_copies import write_copy
-from concord.program.matrix_writes import broken_write_rules, row_words
+from concord.program.matrix_writes import broken_matrix_rules, row_words
 from concord.program.sliding import broken_rules
 from concord.spec.formats import BINARY16_INF, BlockFormat, Flag, Rounding
 from concord.spec.isa import Mem, Op
@@ -88,7 +88,7 @@ class ReferenceMachine:
         """Execute a chain; ``ValueError`` if it breaks a rule of programs."""
         for broken in broken_rules(chain, self.config):
             raise ValueError(f"a sliding product at pc {chain.pc} {broken.message}")
-        for broken in broken_write_rules(chain, self.config):
+        for broken in broken_matrix_rules(chain, self.config):
             raise ValueError(f"a chain at pc {chain.pc} {broken.message}")
         sources = chain.sources(self.config)
         inside = chain.inside()

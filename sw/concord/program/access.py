@@ -14,7 +14,7 @@ import numpy as np
 
 from concord.program.chains import VECTOR_MASK, Chain, VectorPlace
 from concord.program.integers import IntegerChain, broken_integer_rules
-from concord.program.matrix_writes import broken_write_rules, row_words
+from concord.program.matrix_writes import broken_matrix_rules, row_words
 from concord.program.rules import Broken
 from concord.program.sliding import broken_rules
 from concord.spec.config import NpuConfig
@@ -93,7 +93,7 @@ class Access:
         """
         for broken in broken_rules(chain, config):
             raise ValueError(f"a sliding product at pc {chain.pc} {broken.message}")
-        for broken in broken_write_rules(chain, config):
+        for broken in broken_matrix_rules(chain, config):
             raise ValueError(f"a chain at pc {chain.pc} {broken.message}")
 
         def checked(index: Ids, mem: Mem) -> Ids:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from concord.image import Memories
-from concord.program.chains import MATRIX_MASK, Chain, WeightCopy
+from concord.program.chains import MATRIX_MASK, WeightCopy
 from concord.program.rules import Broken
 from concord.spec.config import NpuConfig
-from concord.spec.operations import Op
 from concord.spec.rules import ProgramRule
 from concord.utils.arrays import Ints
 
@@ -68,20 +67,6 @@ def broken_copy_rules(copy: WeightCopy, config: NpuConfig) -> list[Broken]:
     if (last := copy.column + copy.columns(config) - 1) >= config.sdram.columns:
         message = f"reads column {last} of the external memory, beyond its {config.sdram.columns}"
         broken.append(Broken(ProgramRule.COPIES_INSIDE, message))
-    return broken
-
-
-def broken_beside_rules(chain: Chain, config: NpuConfig) -> list[Broken]:
-    """Rules that a chain breaks while a copy goes on."""
-    copy, broken = chain.beside, list[Broken]()
-    if copy is None:
-        return broken
-    if chain.reduce is Op.MV_MUL and np.isin(chain.matrix_words(config), copy.words(config)).any():
-        message = f"reads words of matrix that the copy at pc {copy.pc} writes, which may go on"
-        broken.append(Broken(ProgramRule.COPIES_AHEAD, message))
-    if chain.into_matrix is not None:
-        message = f"writes rows of the matrix memory while the copy at pc {copy.pc} may go on"
-        broken.append(Broken(ProgramRule.COPIES_AHEAD, message))
     return broken
 
 

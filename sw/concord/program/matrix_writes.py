@@ -17,7 +17,12 @@ def row_words(rows: Ids, config: NpuConfig) -> Ids:
     return np.asarray(rows[..., None] // config.rows * config.steps + np.arange(config.steps))
 
 
-def broken_write_rules(chain: Chain, config: NpuConfig) -> list[Broken]:
+def broken_matrix_rules(chain: Chain, config: NpuConfig) -> list[Broken]:
+    """Rules that a chain breaks with the rows that it writes, or with a copy that goes on beside it."""
+    return [*_broken_write_rules(chain, config), *broken_beside_rules(chain, config)]
+
+
+def _broken_write_rules(chain: Chain, config: NpuConfig) -> list[Broken]:
     """Rules that a chain breaks with the rows that it writes; none if it writes no rows."""
     if chain.into_matrix is None:
         return []
@@ -29,4 +34,18 @@ def broken_write_rules(chain: Chain, config: NpuConfig) -> list[Broken]:
         both = np.intersect1d(row_words(rows, config), chain.matrix_words(config))
         if both.size:
             broken.append(Broken(ProgramRule.OWN_TILES, f"reads matrix {both[0]}, which it writes itself"))
+    return broken
+
+
+def broken_beside_rules(chain: Chain, config: NpuConfig) -> list[Broken]:
+    """Rules that a chain breaks while a copy goes on."""
+    copy, broken = chain.beside, list[Broken]()
+    if copy is None:
+        return broken
+    if chain.reduce is Op.MV_MUL and np.isin(chain.matrix_words(config), copy.words(config)).any():
+        message = f"reads words of matrix that the copy at pc {copy.pc} writes, which may go on"
+        broken.append(Broken(ProgramRule.COPIES_AHEAD, message))
+    if chain.into_matrix is not None:
+        message = f"writes rows of the matrix memory while the copy at pc {copy.pc} may go on"
+        broken.append(Broken(ProgramRule.COPIES_AHEAD, message))
     return broken

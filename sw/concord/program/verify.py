@@ -16,8 +16,8 @@ from concord.program.access import REGIONS, broken_chain_rules, words_read, word
 from concord.program.assembler import describe
 from concord.program.chains import Chain, WeightCopy
 from concord.program.integers import IntegerChain, TensorStep
-from concord.program.matrix_copies import broken_beside_rules, broken_copy_rules
-from concord.program.matrix_writes import broken_write_rules, row_words
+from concord.program.matrix_copies import broken_copy_rules
+from concord.program.matrix_writes import broken_matrix_rules, row_words
 from concord.program.rules import Broken
 from concord.program.sliding import broken_rules
 from concord.program.trace import OwnItem, trace
@@ -338,8 +338,7 @@ class _Checker:
             self.report(chain.pc, message, ProgramRule.SOME_TAP)
         for rule, message in broken_rules(chain, self.config):
             self.report(chain.pc, f"as a sliding product {message}", rule)
-        self._broken(chain.pc, broken_write_rules(chain, self.config))
-        self._broken(chain.pc, broken_beside_rules(chain, self.config))
+        self._broken(chain.pc, broken_matrix_rules(chain, self.config))
 
     def _first_writes(self, mem: Mem, index: Ids) -> Ids:
         """Number of the first vector of the chain that writes an address, for each address."""
