@@ -31,6 +31,7 @@ from concord.cli.workers import SharingOptions, several, workers_options
 from concord.compiler.codes.package import CodesPackage
 from concord.host import Device, LinkedDevice
 from concord.host.measured import LinkComparison, compared_run
+from concord.host.progress import load as load_image
 from concord.host.progress import run_batch, sample_bar
 from concord.host.shared import emulator
 from concord.host.tensors import check_batch
@@ -112,7 +113,7 @@ def run(
     with several(*sharing) as engine:
         alone = connected(place.on, loaded.config, place.link, network)
         with alone if engine is None else emulator(loaded.config, engine) as device:
-            device.load(loaded)
+            load_image(device, loaded, TerminalConsole(stderr=True))
             results, comparison = _run(device, batch, 1 if package is None else package.arrangement.batch)
             flags = device.flags()
         records += diagnose_flags(loaded, flags)

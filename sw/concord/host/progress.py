@@ -20,11 +20,20 @@ def bars(console: Console) -> Progress:
     return Progress(*columns, console=console)
 
 
+#: Bytes for the external memory from which on it is said how long they take.
+_ANNOUNCED = 1 << 20
+
+
 def load(device: Device, image: Image, console: Console, what: str = "load the image (bytes)") -> None:
-    """Load an image; over a link with a bar that counts its bytes."""
+    """Load an image; over a link with a bar that counts its bytes, and an announcement if it takes long."""
     if not isinstance(device, LinkedDevice):
         device.load(image)
         return
+    columns = sum(len(part.data) for part in image.segments if part.region is RegionId.DRAM)
+    if columns >= _ANNOUNCED and device.carrier is not None:
+        seconds = columns / device.carrier.bytes_per_second
+        text = f"{columns / 1e6:.1f} MB of weights take {seconds:.0f} s with {device.carrier.text}"
+        console.print(f"{text}, unless the external memory holds them since the last load")
     total = sum(len(part.data) for part in image.segments)
     total += len(image.program) * regions(image.config)[RegionId.PROGRAM].nbytes
     with bars(console) as progress:
