@@ -75,16 +75,16 @@ class Sequencer(SequencerPorts):
 
     def _copies(self, m, word, builder, executed):
         """Copies from the external memory; returns a bit that is set while the next word waits for one."""
-        fields, copies, ahead = view(Op.COPY, word.word), self.copies, Signal()
+        fields, copies, overlaps = view(Op.COPY, word.word), self.copies, Signal(name="ahead")
         with m.If(copies.go):
-            m.d.sync += ahead.eq(fields["ahead"])
+            m.d.sync += overlaps.eq(fields["ahead"])
         m.d.comb += [
             copies.go.eq(executed & word.copy & copies.works),
             copies.dram.eq(fields["dram"] + builder.offset),
             copies.matrix.eq(fields["matrix"]),
             copies.rows.eq(fields["rows"]),
         ]
-        return copies.busy & ~ahead
+        return copies.busy & ~overlaps
 
     def _state(self, m, step, running, stopped, finish, trap, word):
         """A run that traps ends when all that was dispatched has drained."""

@@ -98,7 +98,7 @@ class Sources:
             match event.item:
                 case WeightCopy():
                     copied = now + copy_cycles(event.item, self.times.config)
-                    now = now if event.item.ahead else copied - 1
+                    now = now if event.item.overlaps else copied - 1
                 case IntegerChain() | TensorStep():
                     updates = isinstance(event.item, IntegerChain) and event.item.steps.update
                     grown = bool(updates) and next(self._grown, False)

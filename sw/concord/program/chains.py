@@ -161,7 +161,7 @@ class WeightCopy:
         First word of its first tile.
     rows : int
         Rows of tiles.
-    ahead : bool
+    overlaps : bool
         Whether chains that follow run while it goes on.
     """
 
@@ -169,7 +169,7 @@ class WeightCopy:
     column: int
     matrix: int
     rows: int
-    ahead: bool = False
+    overlaps: bool = False
 
     def columns(self, config: NpuConfig) -> int:
         """Columns that it reads."""

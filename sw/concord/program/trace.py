@@ -230,10 +230,10 @@ class _Sequencer:
         elif op is Op.COPY:
             unit = (values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK
             copy = WeightCopy(
-                self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"], ahead=bool(values["ahead"])
+                self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"], overlaps=bool(values["ahead"])
             )
             self.items.append(copy)
-            self.beside = copy if copy.ahead else None
+            self.beside = copy if copy.overlaps else None
             self.copies = still_there(self.copies, copy, self.config)
         elif op in TENSOR_OPS:
             self.items.append(TensorStep(self.pc, op, **values))

@@ -29,7 +29,7 @@ def test_emulator_and_reference_agree(config):
     for seed in range(12):
         words, memories = random_program(config, random.Random(seed), 12)
         made = trace(words, config).copies
-        copies, ahead = copies + len(made), ahead + sum(copy.ahead for copy in made)
+        copies, ahead = copies + len(made), ahead + sum(copy.overlaps for copy in made)
         assert_machines_agree(memories)
     assert copies > 15 and ahead > 5
 
