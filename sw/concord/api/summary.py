@@ -14,6 +14,7 @@ from concord.display.pages import shape
 from concord.display.tables import text_table
 from concord.display.terminal import counted, printable
 from concord.graph.ir import Graph
+from concord.host.copied_weights import copied_weights
 from concord.host.rates import Rates, spoken
 from concord.image import Image
 
@@ -97,6 +98,8 @@ def summary(
         "on the board": f"{spoken(rates.per_second)} samples/s in a batch, limited by the {rates.limit}; "
         f"{spoken(rates.single_per_second)} one at a time",
     }
+    if copies := copied_weights(image).text(rates.cycles):
+        rows["external memory"] = copies
     if host_graph is not None:
         rows["on the host"] = ", ".join(node.op for node in host_graph.nodes)
     if lowered is not None:

@@ -211,11 +211,14 @@ def wide_console() -> Console:
 
 def show_rates(image: Image, link: str | None, batch: int = 1, steps: Sequence[Any] | None = None) -> None:
     """Prints the rates of an image over every link of its board; ``steps`` are those of sliding products."""
+    from concord.host.copied_weights import copied_weights
     from concord.host.rates import rates_by_link
 
     speed, *others = rates_by_link(image, batch, steps, link)
     echo(f"on the board: {speed.speeds}")
     echo(f"{speed.cycles:,} cycles per run{speed.assumption}; {speed.times}")
+    if copies := copied_weights(image).text(speed.cycles):
+        echo(copies)
     for other in others:
         echo(f"over {other.link.name}, {other.link.text}: {other.speeds}")
     echo(f"inputs travel {speed.input_route}")

@@ -240,6 +240,7 @@ def _facts(compilation: Compilation, folder: Path, options: CompileOptions, step
     """Record that the command writes with ``--json``."""
     from concord.compiler.codes.package import CodesPackage
     from concord.host.bitstreams import no_ready_bitstream
+    from concord.host.copied_weights import copied_weights
     from concord.host.rates import rates_by_link
     from concord.networks.host_share import share_warnings
     from concord.report.code_facts import facts_of
@@ -261,6 +262,7 @@ def _facts(compilation: Compilation, folder: Path, options: CompileOptions, step
         "expected_error": None if package.expected_error is None else package.expected_error.to_dict(),
         "flags": flag_facts(compiled.flag_diagnostics),
         "host": package.host_operations,
+        "copied_weights": asdict(copied_weights(compiled.image)),
         "rates": rate_facts(rates_by_link(compiled.image, options.batch, steps, options.link)),
         "warnings": [*share_warnings(compiled), *compiled.warnings, *filter(None, lines), *not_met],
     }
