@@ -126,12 +126,16 @@ class Instance:
     copied: tuple[str, int] | None = None
 
     def goes_on(self, other: Instance) -> bool:
-        """True if another product is that of the same vectors with the next block of the same copied weights."""
+        """True if another product is that of the same vectors with the next block of the same copied weights.
+
+        What else it reads must be older than this one.
+        """
         if self.copied is None or other.copied is None or self.weight is None or other.weight is None:
             return False
         (name, column), (next_name, next_column) = self.copied, other.copied
         alike = self.shape[:2] == other.shape[:2] and np.array_equal(self.source, other.source)
-        return name == next_name and column < next_column and alike and self.noise is None
+        older = all(ids.max() < self.wide.min() for ids in other.reads())
+        return name == next_name and column < next_column and alike and older and self.noise is None
 
     def add_rows(self, other: Instance) -> None:
         """Take over the rows of a product that :meth:`goes_on`."""
@@ -258,6 +262,8 @@ class _Run:
         self.instances: list[Instance] = []
         self._elements: list[Ids] = []
         self._count = 0
+        #: The last product of vectors with copied weights, by the name of these.
+        self._products_of_copied: dict[tuple[str, bytes], Instance] = {}
         self.words = {
             Mem.WIDE: self._known(constant(self.memories.wide)),
             Mem.NARROW: self._known(constant(blocks.to_binary16(self.memories.narrow_mant, self.memories.narrow_exp))),
@@ -503,15 +509,20 @@ class _Run:
             )
 
     def _add_rows(self, chain: Chain, instance: Instance) -> None:
-        """Add a product; with the next block of the weights of the one before, if they are copied, as more rows of it.
+        """Add a product; with a block of copied weights, as more rows of that of the same vectors with the one before.
 
         So software is the same whether weights are copied or not.
         """
         instance.copied = self._copied(chain.copies[-1].column) if chain.copies else None
-        last = self.instances[-1] if self.instances else None
-        if last is not None and last.goes_on(instance):
-            last.add_rows(instance)
+        if instance.copied is None:
+            self._add(instance)
+            return
+        key = instance.copied[0], instance.source.tobytes()
+        before = self._products_of_copied.get(key)
+        if before is not None and before.goes_on(instance):
+            before.add_rows(instance)
         else:
+            self._products_of_copied[key] = instance
             self._add(instance)
 
     def _copied(self, column: int) -> tuple[str, int] | None:

@@ -1,6 +1,7 @@
 """Networks with more weights than the matrix memory holds: the bits of an NPU that holds them all."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -52,11 +53,24 @@ def test_perceptrons(config, widths):
     assert copies and all(copy.column % COPY_UNIT == 0 for copy in copies)
 
 
-@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
-def test_recurrent_layers(op):
-    steps = 3
-    copies = check(recurrent(op, 24, 20, steps), SMALL)
-    assert len(copies) > len(set(copies)), "they are in the loop over the time steps"
+PEEPHOLES = np.random.default_rng(3).normal(0, 0.5, (1, 72))
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "depth", "often"),
+    [
+        ("LSTM", {}, 64, {7}),
+        ("LSTM", {}, 96, {3, 7}),
+        ("LSTM", {"P": PEEPHOLES}, 128, {2, 7}),
+        ("LSTM", {"P": PEEPHOLES}, 256, {1, 7}),
+        ("GRU", {"direction": "bidirectional", "sequence": True}, 128, {2, 7}),
+        ("RNN", {"direction": "reverse"}, 40, {3}),
+    ],
+)
+def test_input_weights_are_copied_once_for_several_steps(op, attrs, depth, often):
+    """As many as wide memory has room for; the last chunk has the rest of the steps."""
+    copies = check(recurrent(op, 24, 20, 7, **attrs), SMALL.replace(wide_depth=depth))
+    assert set(Counter(copy.column for copy in copies).values()) == often
 
 
 def test_a_network_that_fits_has_the_same_program():
@@ -109,11 +123,11 @@ def test_columns_are_constants_of_the_image():
 
 
 @pytest.mark.parametrize("flags", [False, True])
-@pytest.mark.parametrize("graph", [perceptron(40, 40, 24), recurrent("GRU", 24, 20, 2)], ids=["perceptron", "GRU"])
+@pytest.mark.parametrize("graph", [perceptron(40, 40, 24), recurrent("GRU", 24, 20, 5)], ids=["perceptron", "GRU"])
 def test_derived_software_is_the_same(graph, flags, tmp_path):
     """All but the addresses of chains in comments, and the constants bit for bit."""
     texts, constants = [], []
-    for config in (SMALL, large(SMALL)):
+    for config in (SMALL.replace(wide_depth=64), large(SMALL)):
         folder = tmp_path / str(config.matrix_depth)
         folder.mkdir()
         write_numpy(derive_package(compile_graph(graph, config).package, flags=flags), folder / "net.py")

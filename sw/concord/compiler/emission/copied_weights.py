@@ -29,7 +29,8 @@ class DenseWeights:
     words : int
         Words of the matrix memory that a group takes.
     runs : int
-        How often they are used in a run.
+        How often they are copied in a run, if they are. Input weights of a recurrent layer count as one: a copy serves
+        as many steps as there is room for.
     """
 
     name: str
@@ -131,7 +132,7 @@ def groups_of_block(weights: DenseWeights, buffer: int, config: NpuConfig) -> in
 def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tuple[set[str], CopyBuffer | None]:
     """Names of the weights that are copied, and the buffer for them: none if all fit into ``room`` words.
 
-    As many stay as leave room for two groups of each of the others, those that are used most often first; fewer, where
+    As many stay as leave room for two groups of each of the others, those that would be copied most often first; fewer, where
     the program would have more blocks than it has room for. If no such choice has a place for two groups, one block is
     there at a time.
     """

@@ -190,10 +190,10 @@ class DataSection:
         kept, dense = self.allocator.used(RegionId.MATRIX), dict[Hashable, DenseWeights]()
         for index, layer in enumerate(self.plan.lowered.layers):
             if isinstance(layer, Recurrent):
-                for kind, matrices in (("w", layer.cell.w), ("r", layer.cell.r)):
+                for kind, matrices, runs in (("w", layer.cell.w, 1), ("r", layer.cell.r, layer.time_steps)):
                     for gate, weight in matrices.items():
                         name = f"weight.{layer.name}.{kind}_{gate}"
-                        dense[name] = self._shape(name, weight, layer.time_steps)
+                        dense[name] = self._shape(name, weight, runs)
             elif layer.weight is not None and layer.reduction is Reduction.DENSE:
                 weight = pad_weight(layer)
                 dense.setdefault(blake2b(weight.tobytes()).digest(), self._shape(f"weight.{layer.name}", weight, 1))
@@ -215,6 +215,10 @@ class DataSection:
     def blocks(self, name: str, vectors: int) -> tuple[WeightBlock, ...]:
         """Blocks of dense weights: one of all vectors if they stay in the matrix memory."""
         return self._blocks.get(name) or (WeightBlock(0, vectors),)
+
+    def copies_inputs(self, block: Recurrent) -> bool:
+        """True if weights of the inputs of a recurrent block are copied."""
+        return any(f"weight.{block.name}.w_{gate}" in self._copied for gate in block.cell.gates)
 
     def copies_ahead(self) -> CopiesAhead | None:
         """Writer of the copies of a program, if there are any."""

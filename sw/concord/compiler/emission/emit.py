@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ from concord.compiler.emission.time_steps import StepBlock
 from concord.compiler.ir.layers import Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.copies import place as place_copies
-from concord.compiler.memory.plan import Plan, output_memory, share, stream_residual
+from concord.compiler.memory.plan import Plan, output_memory, plan_chunk, share, stream_residual
 from concord.compiler.memory.row_tiling import RowTiling
 from concord.image import Port, State
 from concord.program.access import REGIONS
@@ -103,8 +104,28 @@ class Emitter:
             ends = {mem: place_copies(plan.within(mem), used[mem]) for mem in Mem}
             if ends[Mem.WIDE] <= self.config.wide_depth or not stream_residual(plan):
                 break
+        ends[Mem.WIDE] = self._chunks(used[Mem.WIDE], ends[Mem.WIDE])
         for mem in Mem:
             self.allocator.allocate(all_tensors(mem), REGIONS[mem], ends[mem] - used[mem], "tensors")
+
+    def _chunks(self, start: int, end: int) -> int:
+        """Let recurrent blocks whose input weights are copied compute those of as many steps as there is room for.
+
+        Returns the end of the wide tensors.
+        """
+        plan, wide = self.plan, Mem.WIDE
+        for index, block in enumerate(plan.lowered.layers):
+            if not (isinstance(block, Recurrent) and self.data_section.copies_inputs(block)):
+                continue
+
+            def fits(chunks: int, index: int = index, block: Recurrent = block) -> bool:
+                plan_chunk(plan, index, block, -(-block.time_steps // chunks))
+                return place_copies(plan.within(wide), start) <= self.config.wide_depth
+
+            chunks = 1 + bisect_left(range(1, block.time_steps), True, key=fits)
+            plan_chunk(plan, index, block, -(-block.time_steps // chunks))
+            end = place_copies(plan.within(wide), start)
+        return end
 
     def ports(self) -> None:
         """Note where inputs and outputs lie."""

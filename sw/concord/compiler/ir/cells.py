@@ -1,13 +1,15 @@
 """The arithmetic of recurrent cells as chains.
 
-A cell gives the chains that wait for the state of the step before, and the chain that computes the new state. Between
-steps its *independent* chains do what does not wait: the product of the next input with the weights of every gate.
+A cell gives the chains that wait for the state of the step before, and the chain that computes the new state. What
+does not wait for the result of that step are the products of the inputs with the weights of every gate, and the
+*independent* chains of a cell, which follow them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, Self
 
 import numpy as np
@@ -27,9 +29,6 @@ class CellWriter(Protocol):
 
     Names are those of temporaries, gates and constants of the cell.
     """
-
-    def input_part(self, gate: str) -> None:
-        """Product of the input with the weights of a gate, and its bias: a whole chain."""
 
     def product(self, gate: str, source: str = "") -> Self:
         """Start with the product of the state, or of a narrow temporary, with the weights of a gate."""
@@ -104,8 +103,8 @@ class Cell(ABC):
         """The chain that computes the new state."""
 
     def independent(self, block: CellWriter) -> list[Chain]:
-        """Chains for the next step that do not wait for its state."""
-        return [lambda gate=gate: block.input_part(gate) for gate in self.gates]  # type: ignore[misc]
+        """Chains that follow the input parts of a step, and do not wait for the result of the step before."""
+        return []
 
 
 class Lstm(Cell):
@@ -157,13 +156,7 @@ class Lstm(Cell):
             block.read("zo").apply(f).mul("tc").write_state()
 
     def independent(self, block: CellWriter) -> list[Chain]:
-        chains: list[Chain] = []
-        for gate in self.gates:
-            chains.append(lambda gate=gate: block.input_part(gate))  # type: ignore[misc]
-        for gate in "if":
-            if gate in self.peephole:
-                chains.append(lambda gate=gate: self._peephole(block, gate))  # type: ignore[misc]
-        return chains
+        return [partial(self._peephole, block, gate) for gate in "if" if gate in self.peephole]
 
     @staticmethod
     def _peephole(block: CellWriter, gate: str) -> None:

@@ -168,12 +168,20 @@ def _plan_block(plan: Plan, block: Recurrent, index: int, types: Types) -> None:
             copy.first_use = index
     for k, walk in enumerate(block.initial.values(), 1):
         _need(plan, walk.storage, MEMORIES[types.reads[name, k]], index)
-    names = dict.fromkeys((*block.cell.temporaries, *(f"p_{gate}" for gate in block.cell.gates)), Mem.WIDE)
-    names |= dict.fromkeys(block.cell.narrow_temporaries, Mem.NARROW)
-    plan.temporaries[index] = {
-        name: Copy(Storage(f"{block.name}.{name}", 1, 1, block.tiles, block.target.native), mem, index, index)
-        for name, mem in names.items()
-    }
+    names = dict.fromkeys(block.cell.temporaries, Mem.WIDE) | dict.fromkeys(block.cell.narrow_temporaries, Mem.NARROW)
+    plan.temporaries[index] = {name: _temporary(block, index, name, mem) for name, mem in names.items()}
+    plan_chunk(plan, index, block, 1)
+
+
+def plan_chunk(plan: Plan, index: int, block: Recurrent, steps: int) -> None:
+    """Let a recurrent block have room for the input parts of so many steps."""
+    for gate in block.cell.gates:
+        name = f"p_{gate}"
+        plan.temporaries[index][name] = _temporary(block, index, name, Mem.WIDE, steps)
+
+
+def _temporary(block: Recurrent, index: int, name: str, mem: Mem, steps: int = 1) -> Copy:
+    return Copy(Storage(f"{block.name}.{name}", 1, steps, block.tiles, block.target.native), mem, index, index)
 
 
 def _need(plan: Plan, storage: Storage, mem: Mem, index: int, operand: bool = False) -> Copy:
