@@ -20,7 +20,7 @@ import pytest
 
 from concord.compiler.model import compile_graph
 from concord.derive.c_host.plan import plan
-from concord.derive.c_host.source import LIBRARY, SPEC_HEADER, c_files
+from concord.derive.c_host.source import LIBRARY, SPEC_HEADER, c_files, column_bytes
 from concord.derive.c_host.spec_header import spec_header
 from concord.host import connect
 from concord.spec.presets import TINY
@@ -40,6 +40,8 @@ def write_host(image, package, folder, name="net", **options):
     made = plan(image, package, **options)
     for file, text in c_files(made, name).items():
         (folder / file).write_text(text)
+    if columns := column_bytes(made):
+        (folder / "samples.columns").write_bytes(columns)
     return made
 
 

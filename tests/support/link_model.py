@@ -5,7 +5,7 @@ from __future__ import annotations
 from concord.host.frames import Frame, FrameError, FrameReader
 from concord.spec.config import SPEC_VERSION
 from concord.spec.link import COUNT, TARGET, UNSOLICITED, WAIT_CYCLES, Kind, Status
-from concord.spec.memmap import CORE_REGIONS, MAGIC, Reg, RegionId, regions
+from concord.spec.memmap import FEEDER_REGIONS, MAGIC, Reg, RegionId, regions
 
 STATUS_WORD = 0b010
 
@@ -97,7 +97,7 @@ class DeviceModel:
             raise Refused(Status.BAD_ADDR)
         if self.busy and not region.live:
             raise Refused(Status.BUSY)
-        if region.id not in CORE_REGIONS:
+        if region.id in FEEDER_REGIONS:
             return self._feed(kind, region, addr, count, rest)
         span = range(addr, addr + count)
         if kind == Kind.READ:

@@ -14,6 +14,7 @@ from concord.host.dram_state import DramState
 from concord.host.errors import BadRegionError, DeviceError, TrapError
 from concord.host.tensors import check_batch, unwrap_outputs
 from concord.image import Image, MemorySegment, Phase
+from concord.image.columns import columns_of
 from concord.image.validation import check_words
 from concord.image.words import to_bytes, to_integers
 from concord.program.assembler import describe
@@ -174,7 +175,7 @@ class Device(ABC):
         """
         image.check(self.config)
         self.image = None
-        columns = [segment for segment in image.segments if segment.region is RegionId.DRAM]
+        columns = columns_of(image)
         if columns:
             self._check_dram()
         program = self.regions[RegionId.PROGRAM]

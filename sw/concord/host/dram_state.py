@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from concord.image import MemorySegment
-
-#: Bytes of the digest of what was loaded, in the last columns of the memory.
-DIGEST = hashlib.sha256().digest_size
-
-
-def digest_of(segments: Iterable[MemorySegment]) -> bytes:
-    """SHA-256 of columns and their places."""
-    digest = hashlib.sha256()
-    for segment in segments:
-        digest.update(segment.start.to_bytes(4, "little") + len(segment.data).to_bytes(4, "little") + segment.data)
-    return digest.digest()
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from concord.host.device import COUNTERS, Counters, Device, Outputs
-from concord.host.dram_state import DIGEST, digest_of
 from concord.host.errors import DeviceError, LinkError, MismatchError, RunTimeout
 from concord.host.feeder import FeederClient
 from concord.host.link import Identity, Link
 from concord.host.transport import ColumnStore
 from concord.image import Image, MemorySegment, Phase
+from concord.image.columns import digest_of, digest_start
 from concord.image.feeder_scripts import FeedError, Route, Stream, stream
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import SPEC_VERSION, NpuConfig
@@ -186,13 +186,12 @@ class LinkedDevice(Device):
         """
         if not segments:
             return
-        region, digest = self.regions[RegionId.DRAM], digest_of(segments)
-        place = region.depth - DIGEST // region.nbytes
-        if self.dram_state().kept and self._read(region, place, region.depth - place) == digest:
+        region, digest, place = self.regions[RegionId.DRAM], digest_of(segments), digest_start(segments, self.config)
+        if place is not None and self.dram_state().kept and self._read(region, place, region.depth - place) == digest:
             self.report_written(sum(len(segment.data) for segment in segments))
             return
         super()._load_columns(segments)
-        if all(segment.start + len(segment.data) // region.nbytes <= place for segment in segments):
+        if place is not None:
             self._write(region, place, digest)
             self._control(keep_dram=1)
 

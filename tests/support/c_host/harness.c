@@ -75,6 +75,15 @@ static uint32_t milliseconds(void *context)
     return line_clock[MILLISECONDS];
 }
 
+#ifdef NET_COLUMNS
+/* Columns are read from net.columns, in the folder of the samples. */
+static int read_columns(void *context, uint32_t at, uint8_t *bytes, uint32_t count)
+{
+    FILE *file = context;
+    return fseek(file, (long)at, SEEK_SET) == 0 && fread(bytes, 1, count, file) == count ? 0 : -1;
+}
+#endif
+
 static net_npu npu;
 static net_inputs inputs;
 static net_outputs outputs;
@@ -120,8 +129,19 @@ int main(int count, char **words)
         return 2;
     if (say("connect", net_connect(&npu, &line)) != CONCORD_OK)
         return 1;
+#ifdef NET_COLUMNS
+    concord_source columns = {read_columns, samples};
+    char path[4096];
+    snprintf(path, sizeof path, "%.4080s.columns", words[2]);
+    columns.context = fopen(path, "rb");
+    if (columns.context == NULL)
+        columns.read = NULL;
+    if (say("load", net_load(&npu, &columns)) != CONCORD_OK)
+        return 1;
+#else
     if (say("load", net_load(&npu)) != CONCORD_OK)
         return 1;
+#endif
 #ifdef NET_DEPTH
     if (strcmp(words[4], "stream") == 0) {
         uint32_t under_way = 0;

@@ -16,9 +16,10 @@ from concord.graph.equalised import ChannelScale
 from concord.graph.ir import Node
 from concord.host import connect
 from concord.host.rtl import RtlTransport, find_library
+from concord.image.columns import columns_of
 from concord.spec.link import CRC_ONES, CRC_POLYNOMIAL
-from concord.spec.memmap import RegionId
-from concord.spec.presets import ECP5_25F, TINY, with_mantissas
+from concord.spec.memmap import Reg, RegionId
+from concord.spec.presets import ECP5_25F, ECP5_85F, TINY, with_mantissas
 from support import c_hosts, compiled_nets, fed_nets
 from support.c_hosts import compared, needs_compiler, of_driver, perceptron, same, samples_of
 from support.commands import run as command
@@ -32,6 +33,11 @@ from support.spi_bus import ModelBus
 from support.stateful_nets import integrator
 
 pytestmark = needs_compiler
+
+#: A matrix memory of a few tiles, and an external memory.
+COPYING = ECP5_85F.replace(
+    name="copying", native=8, lanes=4, integer_chains=False, matrix_depth=32, table_depth=2048, inbox=0, outbox=0
+)
 
 
 def test_the_checksum_is_that_of_zlib():
@@ -62,6 +68,59 @@ def test_spans_are_the_numbers(seed):
 def test_a_perceptron(tmp_path):
     run = compared(perceptron(), tmp_path, ModelTransport(FedModel(TINY)))
     assert run.repeated == 0 and [flags for *_, flags in run.calls] == ["0"] * 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [COPYING, COPYING.replace(inbox=1024)], ids=["laid out", "fed"])
+def test_copied_weights_are_read_in_pieces(config, tmp_path):
+    """They are in no constants; a device that holds them gets them no second time, and another network's it does."""
+    package, other = (
+        compile_graph(compiled_nets.perceptron(*sizes), config).package for sizes in ((40, 40, 24), (40, 41, 24))
+    )
+    model = FedModel(config)
+    folders = [tmp_path / name for name in ("first", "again", "other")]
+    for folder, each, written in zip(folders, (package, package, other), (True, False, True), strict=True):
+        folder.mkdir()
+        columns = sum(len(part.data) for part in columns_of(each.image))
+        model.writes.clear()
+        compared(each, folder, ModelTransport(model), 2)
+        assert f"#define NET_COLUMNS {columns}U" in (folder / "net.h").read_text()
+        assert any(region is RegionId.DRAM for region, *_ in model.writes) == written
+        assert model.kept
+
+
+@pytest.mark.slow
+def test_a_changed_memory_is_loaded_again(tmp_path):
+    """The digest is still there, and somebody has written to the weights since."""
+    package = compile_graph(compiled_nets.perceptron(40, 40, 24), COPYING).package
+    model = FedModel(COPYING)
+    for folder in (tmp_path / "first", tmp_path / "again"):
+        folder.mkdir()
+        compared(package, folder, ModelTransport(model), 2)
+        model.device.write(RegionId.DRAM, 0, [1] * 64)
+        model.kept = False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["source", "memory"])
+def test_columns_that_cannot_be_loaded(fault, tmp_path):
+    package = compile_graph(compiled_nets.perceptron(40, 40, 24), COPYING).package
+    made = c_hosts.write_host(package.image, package, tmp_path)
+    c_hosts.build(tmp_path)
+    model = FedModel(COPYING)
+    if fault == "source":
+        (tmp_path / "samples.columns").write_bytes(bytes(10))
+    else:
+        model.word = lambda region, addr: (
+            0 if (region, addr) == (RegionId.REGS, Reg.STATUS) else FedModel.word(model, region, addr)
+        )
+    run = c_hosts.run(made, tmp_path, samples_of(package, 1), ModelTransport(model))
+    text = (
+        "the columns of the network cannot be read"
+        if fault == "source"
+        else "the external memory of the device does not work"
+    )
+    assert run.code == 1 and text in run.text and not model.kept
 
 
 @pytest.mark.slow

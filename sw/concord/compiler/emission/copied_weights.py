@@ -132,9 +132,9 @@ def groups_of_block(weights: DenseWeights, buffer: int, config: NpuConfig) -> in
 def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tuple[set[str], CopyBuffer | None]:
     """Names of the weights that are copied, and the buffer for them: none if all fit into ``room`` words.
 
-    As many stay as leave room for two groups of each of the others, those that would be copied most often first; fewer, where
-    the program would have more blocks than it has room for. If no such choice has a place for two groups, one block is
-    there at a time.
+    As many stay as leave room for two groups of each of the others, those that would be copied most often first; fewer,
+    where the program would have more blocks than it has room for. If no such choice has a place for two groups, one
+    block is there at a time.
     """
     if sum(item.total for item in weights) <= room:
         return set(), None

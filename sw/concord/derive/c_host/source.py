@@ -13,6 +13,7 @@ from concord.derive.c_host.plan import ByteRange, GroupFormat, HostError, HostIn
 from concord.derive.c_host.spec_header import spec_header
 from concord.derive.names import Names
 from concord.graph.ir import Shape
+from concord.image.columns import columns_of, digest_of, digest_start
 from concord.image.words import to_bytes
 from concord.networks.folder import load
 from concord.spec.feeder import SCRIPT_WORD
@@ -45,14 +46,21 @@ def write_c_host(
         raise HostError(f"{source} is a network on codes, of which there is no host in C: its image is {IMAGE}")
     made = plan(image, package, bytes_of, npu_part)
     texts = c_files(made, path.stem)
-    for name in texts:
+    for name in (*texts, f"{path.stem}.columns"):
         check_place(path.parent / name)
     for name, text in texts.items():
         write_text(path.parent / name, text)
-    return (
-        f"{len(made.inputs)} inputs, {len(made.outputs)} outputs, {_image_bytes(made):,} bytes of image; beside it "
-        + (", ".join(name for name in texts if name != path.name))
-    )
+    beside = [name for name in texts if name != path.name]
+    if columns := column_bytes(made):
+        (path.parent / f"{path.stem}.columns").write_bytes(columns)
+        beside.append(f"{path.stem}.columns with {len(columns):,} bytes for the external memory")
+    sizes = f"{len(made.inputs)} inputs, {len(made.outputs)} outputs, {_image_bytes(made):,} bytes of image"
+    return f"{sizes}; beside it {', '.join(beside)}"
+
+
+def column_bytes(made: HostPlan) -> bytes:
+    """What a source gives ``net_load``: all that is for the external memory, segment by segment."""
+    return b"".join(segment.data for segment in columns_of(made.image))
 
 
 def c_files(made: HostPlan, name: str) -> dict[str, str]:
@@ -64,14 +72,15 @@ def c_files(made: HostPlan, name: str) -> dict[str, str]:
 
 
 def _segments(made: HostPlan) -> list[tuple[RegionId, int, bytes]]:
-    """Region, first word and bytes of what is loaded."""
+    """Region, first word and bytes of what is loaded; columns last."""
     image = made.image
     program = to_bytes(image.program, regions(made.config)[RegionId.PROGRAM].nbytes).tobytes()
-    return [(RegionId.PROGRAM, 0, program), *((part.region, part.start, part.data) for part in image.segments)]
+    parts = [*(part for part in image.segments if part.region is not RegionId.DRAM), *columns_of(image)]
+    return [(RegionId.PROGRAM, 0, program), *((part.region, part.start, part.data) for part in parts)]
 
 
 def _image_bytes(made: HostPlan) -> int:
-    return sum(len(data) for _, _, data in _segments(made))
+    return sum(len(data) for region, _, data in _segments(made) if region is not RegionId.DRAM)
 
 
 class _Writer:
@@ -83,6 +92,7 @@ class _Writer:
         self.inputs = [names.new(port.name) for port in made.inputs]
         names = Names(C_WORDS)
         self.outputs = [names.new(port.name) for port in made.outputs]
+        self._columns = columns_of(made.image)
         self._arrays: list[str] = []
         self._spans: dict[tuple[str, ...], str] = {}
         config = made.config
@@ -92,12 +102,20 @@ class _Writer:
         overhead = HEADER.nbytes + CRC_BYTES
         self._reply_bytes = overhead + max(*words, min(config.max_payload, _REPLY_BYTES))
 
+    @property
+    def _load_parameters(self) -> str:
+        return f"{self.name}_npu *npu" + (", const concord_source *columns" if self._columns else "")
+
+    @property
+    def _digest_start(self) -> int | None:
+        return digest_start(self._columns, self.made.config) if self._columns else None
+
     # The header --------------------------------------------------------------------------------------
 
     def header(self) -> str:
         """The text of the header."""
         name, upper, config = self.name, self.upper, self.made.config
-        title = comment(str(self.made.image.metadata.get("name", "program")))
+        title, columns = comment(str(self.made.image.metadata.get("name", "program"))), len(column_bytes(self.made))
         lines = [
             f"/* {title}, for {comment(config.name)}: written by `concord derive --to c-host`. */",
             *([f"/* Left out: {comment(self.made.left_out)}. */"] if self.made.left_out else []),
@@ -105,6 +123,7 @@ class _Writer:
             '#include "concord_host.h"\n',
             '#ifdef __cplusplus\nextern "C" {\n#endif\n',
             f"#define {upper}_FINGERPRINT {config.fingerprint:#018x}ULL",
+            *([f"/* Bytes of {name}.columns. */", f"#define {upper}_COLUMNS {columns}U"] if columns else []),
             "\n/* What a run takes. */",
             "typedef struct {",
             *(
@@ -127,7 +146,7 @@ class _Writer:
             f"extern const concord_network {name}_network;\n",
             "/* See concord_host.h. */",
             f"concord_result {name}_connect({name}_npu *npu, const concord_line *line);",
-            f"concord_result {name}_load({name}_npu *npu);",
+            f"concord_result {name}_load({self._load_parameters});",
             f"concord_result {name}_run({name}_npu *npu, const {name}_inputs *inputs, {name}_outputs *outputs);",
             *self._streamed(),
             "\n#ifdef __cplusplus\n}\n#endif",
@@ -161,10 +180,14 @@ class _Writer:
         rows = []
         for k, (region, start, data) in enumerate(_segments(made)):
             if data:
-                self._arrays.append(number_array("uint8_t", f"segment_{k}", data))
+                array_name = "NULL" if region is RegionId.DRAM else f"segment_{k}"
+                if region is not RegionId.DRAM:
+                    self._arrays.append(number_array("uint8_t", array_name, data))
                 rows.append(
-                    f"{{CONCORD_REGION_{region.name}, {table[region].nbytes}, {start}, {len(data)}, segment_{k}}}"
+                    f"{{CONCORD_REGION_{region.name}, {table[region].nbytes}, {start}, {len(data)}, {array_name}}}"
                 )
+        if self._digest_start is not None:
+            self._arrays.append(number_array("uint8_t", "digest", digest_of(self._columns)))
         inputs = [self._input(k, port) for k, port in enumerate(made.inputs)]
         outputs = [f"offsetof({self.name}_outputs, {c_name})" for c_name in self.outputs]
         phases = []
@@ -263,6 +286,8 @@ class _Writer:
             "phases": "phases" if made.phases else "NULL",
             "route": "NULL" if made.route is None else "&route",
             "layers": "layers" if self._layers() else "NULL",
+            "digest": "NULL" if self._digest_start is None else "digest",
+            "digest_start": self._digest_start or 0,
             "segment_count": "sizeof segments / sizeof *segments",
             "phase_count": len(made.phases),
             "layer_count": len(self._layers()),
@@ -278,7 +303,11 @@ class _Writer:
             f"concord_result {name}_connect({name}_npu *npu, const concord_line *line)\n{{\n"
             f"    return concord_connect(&npu->device, &{name}_network, line, npu->slots, npu->reply);\n}}"
         )
-        yield f"concord_result {name}_load({name}_npu *npu)\n{{\n    return concord_load(&npu->device);\n}}"
+        columns = "columns" if self._columns else "NULL"
+        yield (
+            f"concord_result {name}_load({self._load_parameters})\n{{\n"
+            f"    return concord_load(&npu->device, {columns});\n}}"
+        )
         yield (
             f"concord_result {name}_run({name}_npu *npu, const {name}_inputs *inputs, {name}_outputs *outputs)\n{{\n"
             f"{zeros}    return concord_run(&npu->device, inputs, outputs);\n}}"

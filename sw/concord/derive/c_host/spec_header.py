@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
+from concord.image.columns import DIGEST_BYTES
 from concord.spec import formats, link
 from concord.spec.config import SPEC_VERSION
 from concord.spec.feeder import FEED_LAYOUTS, OUTBOX_ADDRESS, FeedOp
@@ -29,6 +30,7 @@ def spec_header() -> str:
             [*_codes("REGISTER", Reg), _define("REGISTER_BYTES", REGISTERS[0].layout.nbytes), _define("MAGIC", MAGIC)],
         ),
         ("", [line for reg in _REGISTERS for line in _fields(reg.name, REGISTERS[reg].layout)]),
+        ("External memory.", [_define("DIGEST_BYTES", DIGEST_BYTES)]),
         ("", [_define("SPEC_VERSION", SPEC_VERSION)]),
         ("Why a program has trapped.", [*_codes("TRAP", Trap), _texts("TRAP", Trap)]),
         ("Flags, as numbers of bits.", [*_codes("FLAG", formats.Flag, "_BIT"), _define("FLAGS", len(formats.Flag))]),

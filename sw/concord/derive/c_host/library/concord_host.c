@@ -730,6 +730,16 @@ static uint8_t decode_group(const concord_device *d, const concord_part *part, v
 
 /* Groups to requests, and replies to groups ------------------------------------------------------------ */
 
+/* The buffer for the data of the next request, once it is free. */
+static concord_result next_slot(concord_device *d, uint8_t **slot)
+{
+    concord_result result = CONCORD_OK;
+    while (result == CONCORD_OK && d->count == d->network->slots)
+        result = collect(d);
+    *slot = result == CONCORD_OK ? d->slots + (d->first + d->count) % d->network->slots * d->network->slot_bytes : NULL;
+    return result;
+}
+
 typedef struct {
     concord_device *device;
     uint8_t *slot; /* NULL if nothing is in it */
@@ -756,10 +766,8 @@ static concord_result write_part(writer *w, const concord_part *part, const void
         concord_result result = CONCORD_OK;
         if (w->slot != NULL && w->used + bytes > w->limit)
             result = flush(w);
-        while (result == CONCORD_OK && w->slot == NULL && d->count == d->network->slots)
-            result = collect(d);
         if (result == CONCORD_OK && w->slot == NULL) {
-            w->slot = d->slots + (d->first + d->count) % d->network->slots * d->network->slot_bytes;
+            result = next_slot(d, &w->slot);
             w->used = 0;
         }
         if (result == CONCORD_OK)
@@ -876,15 +884,87 @@ static concord_result write_words(concord_device *d, uint8_t region, uint8_t wor
     return result;
 }
 
-concord_result concord_load(concord_device *d)
+/* Columns of a segment, which begin at byte `first` of the source. */
+static concord_result write_columns(concord_device *d, const concord_segment *segment, const concord_source *source, uint32_t first)
 {
+    uint32_t most = d->network->slot_bytes / segment->word * segment->word;
+    for (uint32_t at = 0; at < segment->bytes; at += most) {
+        uint32_t bytes = segment->bytes - at < most ? segment->bytes - at : most;
+        uint8_t *slot;
+        concord_result result = next_slot(d, &slot);
+        if (result == CONCORD_OK && source->read(source->context, first + at, slot, bytes) != 0)
+            result = CONCORD_NO_COLUMNS;
+        if (result == CONCORD_OK)
+            result = write(d, segment->region, segment->start + at / segment->word, slot, bytes);
+        if (result != CONCORD_OK)
+            return result;
+    }
+    return CONCORD_OK;
+}
+
+/* Whether the external memory holds the columns; CONCORD_NO_MEMORY if it does not work. */
+static concord_result holds_columns(concord_device *d, uint8_t *holds)
+{
+    uint32_t status, start = now(d);
+    concord_result result;
+    do {
+        result = read_register(d, CONCORD_REGISTER_STATUS, &status);
+        if (result == CONCORD_OK && now(d) - start > d->line.run_timeout_ms)
+            result = CONCORD_NO_MEMORY;
+    } while (result == CONCORD_OK && GET(status, STATUS_DRAM_SEARCHING) != 0);
+    if (result == CONCORD_OK && GET(status, STATUS_DRAM_WORKS) == 0)
+        result = CONCORD_NO_MEMORY;
+    *holds = 0;
+    if (result != CONCORD_OK || GET(status, STATUS_DRAM_KEPT) == 0 || d->network->digest == NULL)
+        return result;
+    result = read(d, CONCORD_REGION_DRAM, d->network->digest_start, CONCORD_DIGEST_BYTES / 2U,
+                  CONCORD_DIGEST_BYTES, CONCORD_DIGEST_BYTES);
+    *holds = result == CONCORD_OK;
+    for (uint32_t k = 0; *holds && k < CONCORD_DIGEST_BYTES; k++)
+        *holds = answer(d)[k] == d->network->digest[k];
+    return result;
+}
+
+/* All columns, unless the external memory holds them. */
+static concord_result load_columns(concord_device *d, const concord_source *source)
+{
+    const concord_network *n = d->network;
+    uint8_t holds = 0;
+    uint32_t first = 0;
+    concord_result result = holds_columns(d, &holds);
+    if (result != CONCORD_OK || holds)
+        return result;
+    if (source == NULL || source->read == NULL)
+        return CONCORD_NO_COLUMNS;
+    for (uint32_t k = 0; result == CONCORD_OK && k < n->segment_count; k++) {
+        if (n->segments[k].data != NULL)
+            continue;
+        result = write_columns(d, &n->segments[k], source, first);
+        first += n->segments[k].bytes;
+    }
+    if (result == CONCORD_OK && n->digest != NULL) {
+        result = write(d, CONCORD_REGION_DRAM, n->digest_start, n->digest, CONCORD_DIGEST_BYTES);
+        if (result == CONCORD_OK)
+            result = control(d, PUT(CONTROL_KEEP_DRAM, 1));
+    }
+    return result;
+}
+
+concord_result concord_load(concord_device *d, const concord_source *columns)
+{
+    uint8_t copies = 0;
     d->loaded = d->script = 0;
     d->under_way = 0;
     concord_result result = settle(d);
     for (uint32_t k = 0; result == CONCORD_OK && k < d->network->segment_count; k++) {
         const concord_segment *segment = &d->network->segments[k];
-        result = write_words(d, segment->region, segment->word, segment->start, segment->data, segment->bytes);
+        if (segment->data == NULL)
+            copies = 1;
+        else
+            result = write_words(d, segment->region, segment->word, segment->start, segment->data, segment->bytes);
     }
+    if (result == CONCORD_OK && copies)
+        result = load_columns(d, columns);
     if (result == CONCORD_OK)
         result = concord_clear_flags(d);
     d->loaded = result == CONCORD_OK;
@@ -1127,6 +1207,8 @@ const char *concord_text(concord_result result)
         "a result must be taken before",
         "no sample is under way",
         "this network cannot be streamed",
+        "the external memory of the device does not work",
+        "the columns of the network cannot be read",
     };
     typedef char a_text_for_every_result[sizeof texts / sizeof *texts == CONCORD_RESULTS ? 1 : -1];
     return TEXT_OF(texts, (uint32_t)result + 0U * sizeof(a_text_for_every_result));

@@ -39,6 +39,8 @@ typedef enum {
     CONCORD_TOO_MANY,      /* get a result before more samples are put */
     CONCORD_NOTHING_PUT,   /* put a sample before its result is asked for */
     CONCORD_NOT_STREAMED,  /* samples of this network cannot be put ahead of results */
+    CONCORD_NO_MEMORY,     /* the external memory of the device does not work */
+    CONCORD_NO_COLUMNS,    /* there is no source of the columns, or it has failed */
     CONCORD_RESULTS        /* how many there are */
 } concord_result;
 
@@ -58,6 +60,14 @@ typedef struct {
     /* Whether bytes come only while others are sent, as over SPI: receive is not called within a frame then. */
     uint8_t clocked;
 } concord_line;
+
+/* The source of the columns of a network: what is for the external memory is in a file of its own, and too much for
+ * constants. */
+typedef struct {
+    /* Put `count` bytes of the file from byte `at` on, and return 0; anything else if that failed. */
+    int (*read)(void *context, uint32_t at, uint8_t *bytes, uint32_t count);
+    void *context;
+} concord_source;
 
 /* Numbers of elements: `repeats` rows of `count` elements each. Element k of row r is first + k * step + r * stride.
  * Below zero it is one of these. */
@@ -126,7 +136,7 @@ typedef struct {
 typedef struct {
     uint8_t region, word; /* bytes of a word */
     uint32_t start, bytes;
-    const uint8_t *data;
+    const uint8_t *data; /* NULL: columns, those of a source after those of the segments in front */
 } concord_segment;
 
 typedef struct {
@@ -146,6 +156,8 @@ typedef struct {
     const concord_phase *phases;
     const concord_route *route; /* NULL if the host lays inputs out */
     const concord_layer *layers;
+    const uint8_t *digest; /* of the columns; NULL if there are none, or no room for it */
+    uint32_t digest_start; /* where it is in the external memory */
     uint32_t segment_count, phase_count, layer_count;
 } concord_network;
 
@@ -192,8 +204,9 @@ typedef struct {
 /* Agree with the device on numbers, and ask who is there. Buffers have slots * slot_bytes and reply_bytes. */
 concord_result concord_connect(concord_device *device, const concord_network *network, const concord_line *line,
                                uint8_t *slots, uint8_t *reply);
-/* Fill the memories and clear the flags. */
-concord_result concord_load(concord_device *device);
+/* Fill the memories and clear the flags. Columns that the device holds already are not asked for; networks without
+ * columns have no source. */
+concord_result concord_load(concord_device *device, const concord_source *columns);
 /* Compute one sample. */
 concord_result concord_run(concord_device *device, const void *inputs, void *outputs);
 /* Send a sample, and take the result of the oldest that has none yet. */
