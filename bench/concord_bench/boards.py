@@ -20,6 +20,7 @@ from concord.networks.boards import PresetCandidate, rank
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.builds import clock_note, in_brackets
 from concord.spec.config import NpuConfig
+from concord.spec.dram import PARTS
 from concord.spec.links import LINKS
 from concord.spec.presets import presets_of
 from concord.utils.files import write_text
@@ -38,7 +39,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> st
 
 
 def board_table() -> str:
-    """Table of the boards: FPGA, oscillator, presets, clock of the first preset, and links, the usual one first."""
+    """Table of the boards: FPGA, memory, oscillator, presets, clock of the first one, and links, the usual one first."""
     rows = []
     for name, spec in BOARD_SPECS.items():
         board = board_named(name)
@@ -47,12 +48,13 @@ def board_table() -> str:
         rows.append((
             f"`{name}`",
             f"{platform.device}, {board.place[board.place.index('--package') + 1].upper()}{grade}",
+            f"{PARTS[spec.dram].nbytes >> 20} MB" if spec.dram else "",
             f"{board.oscillator_hz / 1e6:g} MHz",
             ", ".join(f"`{preset}`" for preset in spec.presets),
             ", ".join(f"{link.name} ({link.text})" for link in spec.links),
             f"{spec.clock_hz / 1e6:g}{in_brackets(clock_note(name, spec.preset))}",
         ))  # fmt: skip
-    return _table(("board", "FPGA", "oscillator", "presets", "links", "MHz"), rows, 5)
+    return _table(("board", "FPGA", "external memory", "oscillator", "presets", "links", "MHz"), rows, 6)
 
 
 def rate_table(networks: Sequence[str], data: Path) -> str:

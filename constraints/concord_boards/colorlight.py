@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from amaranth.build import Attrs, Clock, Connector, Pins, Resource
 from amaranth.vendor import LatticeECP5Platform
-from amaranth_boards.resources import LEDResources, UARTResource
+from amaranth_boards.resources import LEDResources, SDRAMResource, UARTResource
 
 from concord.spec.boards import BOARD_SPECS
 from concord_boards.board import Board
@@ -20,7 +20,10 @@ _LVCMOS33 = Attrs(IO_TYPE="LVCMOS33")
 
 
 class _Colorlight(LatticeECP5Platform):
-    """Common part of both boards: clock, serial port, and four pins of connector P2 of the extension board."""
+    """Common part of both boards: clock, serial port, memory, and four pins of connector P2 of the extension board.
+
+    Of the 32 data pins of the memory the lower half is here. It is always enabled and selected, and has no masks.
+    """
 
     package = "BG381"
     speed = "6"
@@ -28,6 +31,17 @@ class _Colorlight(LatticeECP5Platform):
     common: ClassVar = [
         Resource("clk25", 0, Pins("P3", dir="i"), Clock(25e6), _LVCMOS33),
         UARTResource(0, rx="H18", tx="J17", attrs=Attrs(IO_TYPE="LVCMOS33", PULLMODE="UP")),
+        SDRAMResource(
+            0,
+            clk="B9",
+            we_n="A10",
+            ras_n="B10",
+            cas_n="A9",
+            ba="B11 C8",
+            a="B13 C14 A16 A17 B16 B15 A14 A13 A12 A11 B12",
+            dq="B6 A5 A6 A7 C7 B8 B5 A8 D8 D7 E8 D6 C6 D5 E7 C5",
+            attrs=Attrs(IO_TYPE="LVCMOS33", SLEWRATE="FAST"),
+        ),
     ]
     connectors: ClassVar = [Connector("p", 2, {"16": "J20", "17": "L18", "18": "M18", "19": "N17"})]
 

@@ -57,6 +57,9 @@ _ORANGECRAB = (USB, spi(SPI_HZ), uart())
 #: keeps up with nobody says; this one is in use with these boards.
 _DAPLINK = (uart(115_200, CDC_ACM), spi(SPI_HZ))
 
+#: External memory of the boards ULX3S, Icepi Zero and iCESugar-Pro, and of the boards Colorlight.
+_SDRAM, _HALF_SDRAM = "sdram-32mb", "sdram-4mb"
+
 #: Clock of ``ecp5-25f`` on an LFE5U-25F.
 _LFE5U_25F_HZ = rated_hz("ulx3s-25f", "ecp5-25f")
 #: An LFE5U-85F on a ULX3S.
@@ -65,15 +68,15 @@ _LFE5U_85F = BoardSpec(
     clock_hz=rated_hz("ulx3s-85f", "ecp5-85f-256"),
     aim_hz=74_000_000,
     links=_ULX3S,
-    dram="sdram-32mb",
+    dram=_SDRAM,
 )
 
 #: Boards by name; the first is the one if nothing says which. A preset of several is that of the first of them.
 BOARD_SPECS: dict[str, BoardSpec] = {
     "ulx3s-85f": _LFE5U_85F,
-    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_ULX3S),
-    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_ULX3S),
-    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_ULX3S),
+    "ulx3s-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_ULX3S, dram=_SDRAM),
+    "ulx3s-45f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_ULX3S, dram=_SDRAM),
+    "ulx3s-12f": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_ULX3S, dram=_SDRAM),
     "icebreaker": BoardSpec(
         presets=("up5k",),
         clock_hz=rated_hz("icebreaker", "up5k"),
@@ -83,11 +86,21 @@ BOARD_SPECS: dict[str, BoardSpec] = {
     "orangecrab-25f": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_ORANGECRAB),
     "orangecrab-85f": replace(_LFE5U_85F, links=_ORANGECRAB, dram=""),
     "icepi-zero": BoardSpec(
-        presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=(uart(3_000_000), USB, spi(SPI_HZ))
+        presets=("ecp5-25f",),
+        clock_hz=_LFE5U_25F_HZ,
+        aim_hz=92_000_000,
+        links=(uart(3_000_000), USB, spi(SPI_HZ)),
+        dram=_SDRAM,
     ),
-    "colorlight-i5": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_DAPLINK),
-    "colorlight-i9": BoardSpec(presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_DAPLINK),
-    "icesugar-pro": BoardSpec(presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_DAPLINK),
+    "colorlight-i5": BoardSpec(
+        presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_DAPLINK, dram=_HALF_SDRAM
+    ),
+    "colorlight-i9": BoardSpec(
+        presets=("ecp5-25f",), clock_hz=UNROUTED_HZ, aim_hz=92_000_000, links=_DAPLINK, dram=_HALF_SDRAM
+    ),
+    "icesugar-pro": BoardSpec(
+        presets=("ecp5-25f",), clock_hz=_LFE5U_25F_HZ, aim_hz=92_000_000, links=_DAPLINK, dram=_SDRAM
+    ),
 }
 
 #: Assumptions about a board that is not known.

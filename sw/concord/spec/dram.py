@@ -180,9 +180,12 @@ SDRAM_32MB = SdramPart(
     power_up=200e3,
 )
 
+#: 16 of the 32 bits of the 8 MB on the boards Colorlight i5 and i9 (EM638325, M12L64322A), whose masks are tied off.
+SDRAM_4MB = replace(SDRAM_32MB, name="half of a 64 Mbit SDR SDRAM", row_bits=11, column_bits=8, refresh=64e6 / 4096)
+
 #: Last columns of a row during which the controller opens the next row.
 OPENED_AHEAD = 16
 #: Parts by the names that configurations have for them.
-PARTS = {"sdram-32mb": SDRAM_32MB}
+PARTS = {"sdram-32mb": SDRAM_32MB, "sdram-4mb": SDRAM_4MB}
 #: Bits of a phase of the memory clock, and of the number of phases that work, as the register STATUS has them.
 PHASE_BITS = 8

@@ -10,9 +10,11 @@ from rich.console import Console
 
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.devices import DEVICES
+from concord.spec.dram import PARTS
 from concord.spec.links import USB, LinkKind, uart
 from concord.spec.presets import PRESETS
 from concord_boards import BOARDS, board_named
+from concord_rtl.dram.pins import SdramPort
 from concord_rtl.families import ECP5, ICE40
 from concord_rtl.families.ecp5 import pll as ecp5
 from concord_rtl.families.ice40 import pll as ice40
@@ -248,6 +250,39 @@ def test_clocks_at_which_the_external_memory_is_refreshed(clock, message, tmp_pa
         return
     with pytest.raises(click.ClickException, match=message):
         plan.choose(clock, None)
+
+
+#: Clock, first and last address pin, and first and last data pin of the memory of a board.
+SDRAM_PINS = {
+    "ulx3s": ("F19", "M20", "G19", "J16", "J17"),
+    "icepi": ("A3", "B10", "A4", "B16", "B1"),
+    "colorlight": ("B9", "B13", "B12", "B6", "C5"),
+    "icesugar": ("R15", "H15", "T14", "F16", "L15"),
+}
+
+
+class EchoWithMemory(Echo):
+    """An echo with the pins of the controller of an external memory, which it leaves alone."""
+
+    def __init__(self, part):
+        super().__init__([])
+        self.sdram = SdramPort(part).create(path=("sdram",))
+
+
+@pytest.mark.parametrize("name", [name for name, spec in BOARD_SPECS.items() if spec.dram])
+def test_the_external_memory_of_a_board_has_its_pins(name):
+    """Of the boards of Colorlight half of the data; they have tied off some of the others."""
+    part, board = PARTS[BOARD_SPECS[name].dram], board_named(name)
+    top = BoardTop(EchoWithMemory(part), board, clock_hz=60_000_000, link=BOARD_SPECS[name].link())
+    lines = board.platform().prepare(top, "npu", emit_src=False).files["npu.lpf"]
+    sites = {}
+    for pin, site in re.findall(r'"sdram_0__(\w+)__io(?:\[\d+\])?" SITE "(\w+)"', lines):
+        sites.setdefault(pin, []).append(site)
+    found = (*sites["clk"], sites["a"][0], sites["a"][-1], sites["dq"][0], sites["dq"][-1])
+    assert found == SDRAM_PINS[name.split("-")[0]]
+    assert (len(sites["a"]), len(sites["dq"])) == (part.row_bits, part.width)
+    tied_off = {"clk_en", "cs", "dqm"} - sites.keys()
+    assert tied_off == ({"clk_en", "cs", "dqm"} if name.startswith("colorlight") else set())
 
 
 def test_a_board_without_the_external_memory(tmp_path):

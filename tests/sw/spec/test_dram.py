@@ -4,6 +4,7 @@ from math import ceil
 import pytest
 
 from concord.spec.boards import BOARD_SPECS
+from concord.spec.dram import PARTS
 from concord.spec.dram import SDRAM_32MB as PART
 from concord.spec.presets import presets_of
 
@@ -11,6 +12,12 @@ from concord.spec.presets import presets_of
 def test_sizes():
     assert PART.nbytes == 32 << 20
     assert replace(PART, width=8, row_bits=12).nbytes == 8 << 20
+    assert [part.nbytes >> 20 for part in PARTS.values()] == [32, 4]
+    assert [name for name, board in BOARD_SPECS.items() if not board.dram] == [
+        "icebreaker",
+        "orangecrab-25f",
+        "orangecrab-85f",
+    ]
 
 
 @pytest.mark.parametrize("fastest", [25e6, 50e6, 66.7e6, 72e6, 83e6, 100e6])
@@ -22,11 +29,12 @@ def test_cycles_are_no_shorter_than_the_times_and_no_cycle_longer(fastest):
     assert min(astuple(timing)) >= 1
 
 
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
 @pytest.mark.parametrize("slowest", [20e6, 60e6, 100e6])
-def test_refreshes_leave_time_for_rows_to_be_closed(slowest):
-    timing = PART.timing(slowest, 100e6)
+def test_refreshes_leave_time_for_rows_to_be_closed(slowest, part):
+    timing = part.timing(slowest, 100e6)
     latest = timing.refresh + timing.ras + timing.wr + timing.rp + timing.rfc
-    assert latest / slowest * 1e9 <= PART.refresh
+    assert latest / slowest * 1e9 <= part.refresh
 
 
 @pytest.mark.parametrize("clocks", [(0, 50e6), (60e6, 50e6), (50e6, 101e6)])

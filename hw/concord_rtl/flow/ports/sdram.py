@@ -11,12 +11,15 @@ from concord.spec.dram import SdramPart
 from concord_rtl.dram.pins import SdramPins
 from concord_rtl.parts.component import Component, Input
 
-#: Pins of the resource of Amaranth's platforms, and whether their registers are those of outputs.
-_PINS = ("clk", "clk_en", "cs", "we", "ras", "cas", "ba", "a", "dq", "dqm")
+#: Pins of the resource of Amaranth's platforms; those that a board may have tied off.
+_PINS = ("clk", "we", "ras", "cas", "ba", "a", "dq")
+_OPTIONAL_PINS = ("clk_en", "cs", "dqm")
 
 
 class SdramPads(Component):
     """Registers in the pads of an SDRAM, which is always selected, and the pad of its clock.
+
+    A board may have tied off the clock enable, the selection and the masks.
 
     Parameters
     ----------
@@ -33,7 +36,8 @@ class SdramPads(Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        resource, pins = platform.request("sdram", 0, dir=dict.fromkeys(_PINS, "-")), self.pins
+        there = {part.name for part in platform.lookup("sdram", 0).ios} & {*_PINS, *_OPTIONAL_PINS}
+        resource, pins = platform.request("sdram", 0, dir=dict.fromkeys(there, "-")), self.pins
         clk: Any = io.Buffer("o", resource.clk)
         dq: Any = io.FFBuffer("io", resource.dq)
         m.submodules.clk, m.submodules.dq = clk, dq
@@ -47,6 +51,8 @@ class SdramPads(Component):
             "dqm": pins.mask,
         }
         for name, value in values.items():
+            if name not in there:
+                continue
             pad: Any = io.FFBuffer("o", getattr(resource, name))
             m.submodules[name] = pad
             m.d.comb += pad.o.eq(value)
