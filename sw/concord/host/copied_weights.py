@@ -9,6 +9,9 @@ from concord.image import Image
 from concord.program import trace
 from concord.spec.operations import Op
 
+#: Share of the cycles of a run from which on copies are what limits it.
+_LIMITS = 0.9
+
 
 @dataclass(frozen=True)
 class CopiedWeights:
@@ -16,31 +19,45 @@ class CopiedWeights:
 
     Parameters
     ----------
+    blocks : int
+        How many there are.
     nbytes : int
         Bytes that they read.
     bus_cycles : int
         Cycles in which one of them goes on.
     """
 
-    nbytes: int
-    bus_cycles: int
+    blocks: int = 0
+    nbytes: int = 0
+    bus_cycles: int = 0
+
+    def __add__(self, other: CopiedWeights) -> CopiedWeights:
+        return CopiedWeights(self.blocks + other.blocks, self.nbytes + other.nbytes, self.bus_cycles + other.bus_cycles)
 
     def text(self, cycles: int) -> str:
         """The copies in words, beside the cycles of a run; empty if there are none."""
         if not self.nbytes:
             return ""
-        share = f"{self.bus_cycles / cycles:.0%}"
+        share = self.bus_cycles / cycles
         return (
-            f"{self.nbytes / 1e6:.3g} MB of weights come from the external memory in a run; copies go on during "
-            f"{self.bus_cycles:,} cycles, {share} of all"
+            f"{self.nbytes / 1e6:.3g} MB of weights come from the external memory in a run, in {self.blocks:,} blocks; "
+            f"copies go on during {self.bus_cycles:,} cycles, {share:.0%} of all"
+            + (": its bus limits" if share >= _LIMITS else "")
         )
 
 
 def copied_weights(image: Image) -> CopiedWeights:
     """The copies of all phases of a run."""
-    config = image.config
+    return sum(copies_by_column(image).values(), CopiedWeights())
+
+
+def copies_by_column(image: Image) -> dict[int, CopiedWeights]:
+    """The copies of all phases of a run by the column that they begin with."""
+    config, found = image.config, dict[int, CopiedWeights]()
     if not config.has(Op.COPY):
-        return CopiedWeights(0, 0)
-    copies = [copy for phase in image.schedule() for copy in trace(image.program, config, phase.pc).copies]
-    columns = sum(copy.columns(config) for copy in copies)
-    return CopiedWeights(columns * config.sdram.width // 8, sum(copy_cycles(copy, config) for copy in copies))
+        return found
+    for phase in image.schedule():
+        for copy in trace(image.program, config, phase.pc).copies:
+            made = CopiedWeights(1, copy.columns(config) * config.sdram.width // 8, copy_cycles(copy, config))
+            found[copy.column] = found.get(copy.column, CopiedWeights()) + made
+    return found

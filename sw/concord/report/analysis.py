@@ -15,6 +15,7 @@ from concord.graph.ir import Graph
 from concord.graph.passes.dtype_report import rows, total
 from concord.graph.states import with_state_inputs
 from concord.host import connect
+from concord.host.copied_weights import copies_by_column
 from concord.host.device import Device
 from concord.host.rates import rates_by_link
 from concord.networks.host_share import host_lines
@@ -162,7 +163,7 @@ def _layers(
     ]
     least = [cycles_of_steps(compiled.image.config, *(counts[reg] for reg in COUNTED)) for counts in alone]
     counted = without_overlap(cycles(compiled, steps), least)
-    layers = []
+    layers, copies = [], copies_by_column(compiled.image)
     for index, (layer, (result, _)) in enumerate(zip(compiled.lowered.layers, layer_results, strict=True)):
         part = result[0]
         reference = want[part.tensor].reshape(len(want[part.tensor]), -1)[:, part.computed]
@@ -187,7 +188,7 @@ def _layers(
                 own_error=own[index],
                 flagged=tuple(f for pc, f in flagged.items() if layer_at(compiled, pc) == index),
                 work=work(compiled, layer, alone[index], counted[index]),
-                space=space(compiled, index),
+                space=space(compiled, index, copies),
                 distribution=distribution(reference, part, writes, compiled.image.config),
                 leaves=leaves(compiled, layer),
                 streamed_residual=index in compiled.plan.streamed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from concord.host.copied_weights import CopiedWeights
 from concord.networks.layer_errors import Error
 
 
@@ -121,7 +122,8 @@ class Space:
     """Words of the memories that belong to a layer: weights, constants, its result and what it needs in between.
 
     ``mantissa`` are the bits of the mantissas of its weights, ``None`` if it has none, and ``weight_bits`` what the
-    weights need with them; ``for_samples`` says whether they are rounded for samples.
+    weights need with them; ``for_samples`` says whether they are rounded for samples. ``copied`` are the weights that
+    come from the external memory in a run.
     """
 
     matrix: int
@@ -131,6 +133,7 @@ class Space:
     mantissa: int | None
     weight_bits: int
     for_samples: bool
+    copied: CopiedWeights
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from concord.compiler.ir.layers import AnyLayer, Layer, MfuStep, Recurrent, Reduction
@@ -14,11 +16,12 @@ from concord.graph.cost import node_macs
 from concord.graph.ir import Node
 from concord.graph.ops import operator_of
 from concord.graph.ops.recurrent import RecurrentAttributes
+from concord.host.copied_weights import CopiedWeights
 from concord.networks.layer_results import Counts, parts
 from concord.report.facts import Memory
 from concord.report.layer_facts import Read, Space, Work
 from concord.spec.config import NpuConfig
-from concord.spec.isa import Mem, Op
+from concord.spec.isa import COPY_UNIT, Mem, Op
 from concord.spec.memmap import Reg, RegionId
 
 #: Pipeline stages of the multifunction units in words.
@@ -159,28 +162,33 @@ def cycles_of_steps(config: NpuConfig, dense_steps: int, depthwise_steps: int, v
     return dense_steps * per_step + -(-depthwise_steps * config.native // config.macs) + vectors * config.beats
 
 
-def space(compiled: Compiled, index: int) -> Space:
-    """Words of the memories that belong to a layer."""
+def space(compiled: Compiled, index: int, copies: Mapping[int, CopiedWeights]) -> Space:
+    """Words of the memories that belong to a layer; ``copies`` are those of a run, by the column they begin with."""
     layer, plan, allocations = compiled.lowered.layers[index], compiled.plan, compiled.allocations
-    copies: list[Copy] = [*plan.temporaries.get(index, {}).values()]
-    copies += plan.streamed[index].buffers if index in plan.streamed else ()
+    tensors: list[Copy] = [*plan.temporaries.get(index, {}).values()]
+    tensors += plan.streamed[index].buffers if index in plan.streamed else ()
     if isinstance(layer, Recurrent):
         cell = layer.cell
         keys = [f"{part}_{gate}" for part in ("bias", "inner", "peephole") for gate in cell.gates]
         constants = [f"constant.{layer.name}.{key}" for key in (*keys, "initial_h", "initial_c")]
     else:
         constants = [f"constant.{layer.name}.{k}" for k in range(len(layer.mfu_ops))]
-    vectors = {mem: sum(copy.vectors for copy in copies if copy.mem is mem) for mem in Mem}
+    vectors = {mem: sum(copy.vectors for copy in tensors if copy.mem is mem) for mem in Mem}
     for storage in _written(layer):
         for mem in Mem:
             copy = plan.copy(storage, mem)
             vectors[mem] += 0 if copy is None else storage.vectors if copy.size is None else copy.size
-    words, held = (sum(allocations[n].count for n in names if n in allocations) for names in (layer.weights, constants))
+    there = [allocations[name] for name in layer.weights if name in allocations]
+    words = sum(item.count for item in there if item.region is RegionId.MATRIX)
+    spans = [range(item.addr, item.addr + item.count) for item in there if item.region is RegionId.DRAM]
+    copied = (each for column, each in copies.items() if any(column // COPY_UNIT in span for span in spans))
+    held = sum(allocations[name].count for name in constants if name in allocations)
     config = compiled.image.config
     mant = compiled.package.formats.mantissa(layer, config) if layer.weights else None
     bits = weight_bits(layer, allocations, config, mant or 0)
     chosen = bool(set(layer.nodes) & set(compiled.package.formats.weights))
-    return Space(words, held, vectors[Mem.NARROW], vectors[Mem.WIDE], mant, bits, chosen)
+    copied_weights = sum(copied, CopiedWeights())
+    return Space(words, held, vectors[Mem.NARROW], vectors[Mem.WIDE], mant, bits, chosen, copied_weights)
 
 
 def memories(compiled: Compiled) -> tuple[Memory, ...]:

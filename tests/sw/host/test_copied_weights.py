@@ -22,9 +22,12 @@ def test_each_column_of_the_weights_is_copied_once_a_run():
         cycles = device.counters()["CYCLES"]
     assert copies.nbytes // 2 < copies.bus_cycles < cycles
     assert f"{copies.bus_cycles:,} cycles, {copies.bus_cycles / cycles:.0%} of all" in copies.text(cycles)
+    assert ("bus limits" in copies.text(cycles)) == (copies.bus_cycles >= 0.9 * cycles)
+    assert copies.text(copies.bus_cycles + 1).endswith(": its bus limits")
+    assert copies.text(2 * copies.bus_cycles).endswith("50% of all")
 
 
 def test_nothing_is_said_without_copies():
     image = compile_graph(perceptron(4, 3), COPYING).package.image
-    assert copied_weights(image) == CopiedWeights(0, 0)
+    assert copied_weights(image) == CopiedWeights()
     assert copied_weights(image).text(100) == ""

@@ -216,6 +216,10 @@ class DataSection:
         """Blocks of dense weights: one of all vectors if they stay in the matrix memory."""
         return self._blocks.get(name) or (WeightBlock(0, vectors),)
 
+    def copied_blocks(self, name: str) -> int:
+        """Number of blocks of dense weights that are copied; 0 if they stay in the matrix memory."""
+        return len(self._blocks.get(name, ()))
+
     def copies_inputs(self, block: Recurrent) -> bool:
         """True if weights of the inputs of a recurrent block are copied."""
         return any(f"weight.{block.name}.w_{gate}" in self._copied for gate in block.cell.gates)

@@ -105,7 +105,8 @@ def test_a_folder_keeps_chosen_weights(tmp_path):
     assert set(compiled.package.formats.weights) == {"first", "second"}
     assert all(layer["weights"].endswith("rounded for samples") for layer in compiled.image.metadata["layers"])
     assert (
-        space(compiled, 1).for_samples and not space(data.measure("", TINY, Formats(), NEAREST).compiled, 1).for_samples
+        space(compiled, 1, {}).for_samples
+        and not space(data.measure("", TINY, Formats(), NEAREST).compiled, 1, {}).for_samples
     )
     save_package(compiled.package, tmp_path / "net", model)
     package = load_package(tmp_path / "net")
