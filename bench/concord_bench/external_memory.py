@@ -27,8 +27,6 @@ from concord.spec.config import NpuConfig
 from concord.spec.presets import ECP5_85F
 from concord.utils.arrays import Array
 
-#: The preset with room for the maps of the larger network for images; it does not route.
-DEEPER = ECP5_85F.replace(name="ecp5-85f-3072", narrow_depth=3072)
 SAMPLES = 1
 
 
@@ -78,7 +76,7 @@ def resnet() -> onnx.ModelProto:
         if stride > 1:
             text += conv(f"p{k}", last, (outputs, channels, 1), stride)
             last = f"p{k}"
-        text += f"a{k} = Add(e{k}, {last}) f{k} = Relu(a{k}) "
+        text += f"a{k} = Add({last}, e{k}) f{k} = Relu(a{k}) "
         last, channels = f"f{k}", outputs
     text += f"g = GlobalAveragePool({last}) h = Flatten(g) y = Gemm<transB=1>(h, w, b)"
     return _model(text, "float[n, 3, 32, 32] x", sizes | {"w": (10, 160), "b": (10,)})
@@ -121,7 +119,7 @@ class Figures:
 NETWORKS = {
     "perceptron": Network(perceptron),
     "mnist": Network(mnist),
-    "resnet": Network(resnet, DEEPER),
+    "resnet": Network(resnet),
     "lstm": Network(lstm),
 }
 

@@ -195,8 +195,8 @@ class DataSection:
                         name = f"weight.{layer.name}.{kind}_{gate}"
                         dense[name] = self._shape(name, weight, runs)
             elif layer.weight is not None and layer.reduction is Reduction.DENSE:
-                weight = pad_weight(layer)
-                dense.setdefault(blake2b(weight.tobytes()).digest(), self._shape(f"weight.{layer.name}", weight, 1))
+                weight, runs = pad_weight(layer), self.plan.turns if index < self.plan.unshared else 1
+                dense.setdefault(blake2b(weight.tobytes()).digest(), self._shape(f"weight.{layer.name}", weight, runs))
             elif layer.weight is not None:
                 taps = math.prod(layer.weight.shape[1:])
                 words = depthwise_words(self.config, layer.weight.shape[0], taps)

@@ -26,25 +26,27 @@ from concord.spec.memmap import RegionId
 
 #: Address registers but the one that is always zero; a tensor that is written tile by tile takes a register.
 _REGISTERS = ADDR_REGS - 1
+#: Kinds of row tiles that a row tile is compared with, the latest ones.
+_KINDS = 4
 #: Orders of tensors that are tried for one choice of row tiles, and for all of them.
 ORDERS, _ALL_ORDERS = 400, 8000
 
 
 @dataclass
 class _TileProgram:
-    """Instructions for ``count`` row tiles from ``first`` on, each ``increments`` vectors after the one before."""
+    """Instructions for row tiles, each ``increments`` vectors after the one before."""
 
     words: list[int]
     starts: tuple[int, ...]
-    first: int
-    count: int = 1
+    tiles: list[int]
     increments: tuple[int, ...] = ()
 
 
 class RowTiled:
     """Writes the program of a plan to which ``tiling`` has been applied.
 
-    Row tiles that are alike share their instructions. The address register of a tensor that they write row after row
+    Row tiles that are alike share their instructions, also where others are between them: with strides some layers
+    compute rows in every second tile. The address register of a tensor that they write row after row
     tells them apart. A run begins with all registers at zero, so a sequence of ``inc_addr`` stands before the
     instructions, and later row tiles enter it further up.
     """
@@ -81,12 +83,17 @@ class RowTiled:
                 copy.addr += first
 
     def _program(self) -> None:
-        tiling, last = self.tiling, len(self.tiling.tiles) - 1
-        entries = [pc for program in list(self._tile_programs(last)) for pc in self._emit(program)]
+        tiling, last = self.tiling, self.tiling.phases - 1
+        starts = {tile: pc for program in self._tile_programs(last) for tile, pc in self._emit(program)}
         self._enter(last, last)
-        entries.append(len(self.chains.builder))
+        entries = [*(starts[tile] for tile in range(last)), len(self.chains.builder)]
         self.chains.begin_copies()
         self._tile(last)
+        for tile in range(last + 1, len(tiling.tiles)):
+            self.emitter.tile_starts.append(tuple(self.starts))
+            self.starts.clear()
+            self._find_rows(tile, tile)
+            self._tile(tile)
         self.chains.dropped_rows, self.chains.registers = {}, {}
         self.emitter.layers(tiling.layers)
         self._phases(entries)
@@ -109,37 +116,42 @@ class RowTiled:
 
     # Instructions ----------------------------------------------------------------------------------
 
-    def _tile_programs(self, count: int) -> Iterator[_TileProgram]:
+    def _tile_programs(self, count: int) -> list[_TileProgram]:
         """Instructions of the first ``count`` row tiles."""
-        program: _TileProgram | None = None
+        programs: list[_TileProgram] = []
         for tile in range(count):
-            increments = self._increments(tile - 1, tile) if tile else ()
-            alike = program is not None and (program.count == 1 or program.increments == increments)
-            if program is not None and alike and self._words(tile, program.first)[0] == program.words:
-                program.count, program.increments = program.count + 1, increments
-                continue
-            if program is not None:
-                yield program
-            program = _TileProgram(*self._words(tile, tile), tile)
-        if program is not None:
-            yield program
+            if not any(self._joins(program, tile) for program in reversed(programs[-_KINDS:])):
+                programs.append(_TileProgram(*self._words(tile, tile), [tile]))
+        return programs
+
+    def _joins(self, program: _TileProgram, tile: int) -> bool:
+        """True if a row tile has the same instructions; then it is one of theirs."""
+        increments = self._increments(program.tiles[-1], tile)
+        if len(program.tiles) > 1 and program.increments != increments:
+            return False
+        if self._words(tile, program.tiles[0])[0] != program.words:
+            return False
+        program.tiles.append(tile)
+        program.increments = increments
+        return True
 
     def _increments(self, before: int, tile: int) -> tuple[int, ...]:
         """Vectors that one row tile writes further on than another, by register."""
         tiles = self.tiling.tiles
         return tuple((tiles[tile][s].new - tiles[before][s].new) * row_vectors(s) for s in self.tiling.whole)
 
-    def _emit(self, program: _TileProgram) -> list[int]:
-        """Append the instructions of tiles; returns where its row tiles begin."""
+    def _emit(self, program: _TileProgram) -> list[tuple[int, int]]:
+        """Append the instructions of row tiles; returns these, each with the address at which it begins."""
         increments = {reg: increment for reg, increment in enumerate(program.increments, 1) if increment}
         first = len(self.chains.builder)
-        for _ in range(program.count - 1):
+        count = len(program.tiles)
+        for _ in range(count - 1):
             for reg, increment in increments.items():
                 self.chains.builder.inc_addr(reg, increment)
         self.emitter.tile_starts.append(tuple(len(self.chains.builder) + start for start in program.starts))
         for word in program.words:
             self.chains.builder.raw(word)
-        return [first + (program.count - 1 - k) * len(increments) for k in range(program.count)]
+        return [(tile, first + (count - 1 - k) * len(increments)) for k, tile in enumerate(program.tiles)]
 
     def _words(self, tile: int, first: int) -> tuple[list[int], tuple[int, ...]]:
         """Instructions of a row tile, with the addresses of tile ``first`` where registers count; starts of layers."""
@@ -155,14 +167,18 @@ class RowTiled:
 
     def _enter(self, tile: int, first: int) -> None:
         """Begin with the state at the start of a run."""
+        self.chains.builder.restart()
+        self.chains.end_copies()
+        self._find_rows(tile, first)
+
+    def _find_rows(self, tile: int, first: int) -> None:
+        """Let chains find the rows of a row tile, with the addresses of tile ``first`` where registers count."""
         tiles, tiling, chains = self.tiling.tiles, self.tiling, self.chains
-        chains.builder.restart()
-        chains.end_copies()
         chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (tiling.source, *tiling.sliding)}
         chains.dropped_rows |= {
             storage: tiles[tile][storage].new - tiles[first][storage].new for storage in tiling.whole
         }
-        chains.registers = {} if tile == len(tiles) - 1 else {s: reg for reg, s in enumerate(tiling.whole, 1)}
+        chains.registers = {} if tile >= tiling.phases - 1 else {s: reg for reg, s in enumerate(tiling.whole, 1)}
 
     # Tiles -------------------------------------------------------------------------------------
 
@@ -170,7 +186,7 @@ class RowTiled:
         """The new rows of every layer; what the next row tile needs moves to the front after its last reader."""
         for index in range(self.tiling.layers):
             self.starts.append(len(self.chains.builder))
-            if index == 0:
+            if index == 0 and tile < self.tiling.phases:
                 self.chains.narrow_inputs(self._input_heights(tile))
             layer = self.plan.layer(index)
             rows = self.tiling.tiles[tile][layer.target.root]
@@ -228,14 +244,16 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
     depths = {Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth}
     room = {mem: depth - probe.allocator.used(REGIONS[mem]) for mem, depth in depths.items()}
     possible = [prefix for prefix in prefixes(lowered) if prefix.source.height > 1]
-    choices = [tiling for prefix in possible for tiling in _within(prefix, lowered, types, room)]
-    left = _ALL_ORDERS
-    for tiling in sorted(choices, key=lambda tiling: (tiling.cost(probe.plan, config), tiling.layers, tiling.rows)):
-        tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling)
-        fits, tried = tiled.fits(room, max(1, min(ORDERS, left)))
-        if fits:
-            return tiled.emitter
-        left -= tried
+    choices = list[RowTiling]()
+    for even in (False, True):
+        left = _ALL_ORDERS
+        choices = [tiling for prefix in possible for tiling in _within(prefix, even, lowered, types, room)]
+        for tiling in sorted(choices, key=lambda tiling: (tiling.cost(probe.plan, config), tiling.layers, tiling.rows)):
+            tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling)
+            fits, tried = tiled.fits(room, max(1, min(ORDERS, left)))
+            if fits:
+                return tiled.emitter
+            left -= tried
     if choices:
         raise CapacityError("no row tiles were found whose tensors and program fit")
     if not possible:
@@ -247,7 +265,7 @@ def _too_large(possible: list[Prefix], lowered: Lowered, types: Types, room: Map
     """Error with the memory that row tiles of a single row need, for the first layers for which that is least."""
     errors = []
     for prefix in possible:
-        plan = planned(lowered, types, prefix.schedule(1))
+        plan = planned(lowered, types, prefix.schedule(1, even=True))
         need = {mem: peak(plan.within(mem)) for mem in Mem}
         texts = [f"{need[mem]} vectors of {mem.name.lower()} memory, which has {room[mem]} left" for mem in Mem]
         short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
@@ -263,10 +281,10 @@ def planned(lowered: Lowered, types: Types, tiling: RowTiling) -> Plan:
     return plan
 
 
-def _within(prefix: Prefix, lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> Iterator[RowTiling]:
+def _within(prefix: Prefix, even: bool, lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> Iterator[RowTiling]:
     """Row tiles of more and more rows, as long as the tensors of a time do not need more than there is."""
     for rows in range(1, prefix.source.height):
-        tiling = prefix.schedule(rows)
+        tiling = prefix.schedule(rows, even)
         plan = planned(lowered, types, tiling)
         if len(tiling.whole) > _REGISTERS or any(peak(plan.within(mem)) > room[mem] for mem in Mem):
             return

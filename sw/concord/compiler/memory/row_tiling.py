@@ -4,11 +4,15 @@ A run then has a phase per row tile. In every phase the host writes the next row
 the rows for which it has all that its window covers. Tensors between these layers lie in buffers: first the rows that
 windows of the next tile still need, then the new rows. At the end of a phase the rows that are still needed move to the
 front, so that the next tile finds everything at the same addresses.
+
+With the last rows of the input every layer has all that it needs, and the later a layer, the more rows it computes at
+once. Where buffers have no room for these, the tiling is *even*: no layer computes more rows in a tile than before, and
+tiles without new rows of the input follow in the last phase.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,6 +53,11 @@ class RowTiling:
         Tensors that later layers or the host read: all of their rows are kept.
     tiles : tuple of dict
         By row tile: rows of every one of these tensors.
+
+    Members
+    -------
+    phases : int
+        Row tiles with new rows of the input; others follow in the last phase.
     """
 
     layers: int
@@ -58,12 +67,17 @@ class RowTiling:
     whole: tuple[Storage, ...]
     tiles: tuple[dict[Storage, TileRows], ...]
 
+    @cached_property
+    def phases(self) -> int:
+        return sum(tile[self.source].stop > tile[self.source].new for tile in self.tiles)
+
     @property
     def text(self) -> str:
         """The tiling in words."""
         layers = "layer" if self.layers == 1 else f"{self.layers} layers"
         rows = "a row" if self.rows == 1 else f"{self.rows} rows"
-        return f"first {layers} in {len(self.tiles)} row tiles of {rows} of the input"
+        more = f", and {len(self.tiles) - self.phases} without" if len(self.tiles) > self.phases else ""
+        return f"first {layers} in {self.phases} row tiles of {rows} of the input{more}"
 
     def size(self, storage: Storage) -> int:
         """Rows of a buffer."""
@@ -100,7 +114,7 @@ class RowTiling:
         for storage in self.whole:
             for copy in plan.copies_of(storage):
                 copy.first_use = -1
-        plan.unshared = self.layers
+        plan.unshared, plan.turns = self.layers, len(self.tiles)
 
     def cost(self, plan: Plan, config: NpuConfig) -> int:
         """Cycles that row tiles take more than the network without them, roughly."""
@@ -137,18 +151,36 @@ class Prefix:
     source: Storage
     whole: tuple[Storage, ...]
 
-    def schedule(self, rows: int) -> RowTiling:
-        """Row tiles of ``rows`` rows of the input."""
+    def schedule(self, rows: int, even: bool = False) -> RowTiling:
+        """Row tiles of ``rows`` rows of the input, even ones if that is asked for."""
+        if not even:
+            return self._schedule(rows, [layer.out[0] for layer in self.layers])
+        plain = self.schedule(rows)
+        steps = [
+            max(
+                (
+                    layer.computed(t.stop) - layer.computed(t.new)
+                    for t in (tile[layer.target.root] for tile in plain.tiles[:-1])
+                ),
+                default=layer.out[0],
+            )
+            for layer in self.layers
+        ]
+        return self._schedule(rows, [max(1, step) for step in steps])
+
+    def _schedule(self, rows: int, most: Sequence[int]) -> RowTiling:
+        """Row tiles in which each layer computes so many rows at the most."""
         tensors = (self.source, *(layer.target.root for layer in self.layers))
         there = dict.fromkeys(tensors, 0)
-        starts, tiles = dict(there), []
-        while there[self.source] < self.source.height:
+        starts, tiles, computed = dict(there), list[dict[Storage, TileRows]](), [0] * len(self.layers)
+        while there[self.source] < self.source.height or any(
+            count < layer.out[0] for layer, count in zip(self.layers, computed, strict=True)
+        ):
             new = dict(there)
             there[self.source] = min(self.source.height, there[self.source] + rows)
-            computed = []
-            for layer in self.layers:
-                computed.append(_computed(layer, there))
-                there[layer.target.root] = layer.written(computed[-1])
+            for k, layer in enumerate(self.layers):
+                computed[k] = min(_computed(layer, there), computed[k] + most[k])
+                there[layer.target.root] = layer.written(computed[k])
             tiles.append({storage: TileRows(starts[storage], new[storage], there[storage]) for storage in tensors})
             starts = dict(there)
             for layer, row in zip(self.layers, computed, strict=True):
