@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from concord.golden import binary16, blocks
 from concord.image import Image, Memories
 from concord.program import Chain, Quant, trace
 from concord.program.access import VECTORS, Access, Segment
+from concord.program.allocator import COPIED
 from concord.program.flags import where_of
 from concord.program.matrix_writes import row_words
 from concord.program.weights import ProductWeights, weights_key
@@ -102,7 +103,8 @@ class Instance:
         What it converts to: that of weights for rows of the matrix memory.
     noise : array ``[positions, rows, N]`` or None
     copied : tuple of (str, int) or None
-        Of a product with copied weights, their name and their first column in the external memory.
+        Of a product with weights of which some are copied, their name and their first column in the external memory;
+        -1 for those that stay in the matrix memory.
     """
 
     number: int
@@ -513,7 +515,7 @@ class _Run:
 
         So software is the same whether weights are copied or not.
         """
-        instance.copied = self._copied(chain.copies[-1].column) if chain.copies else None
+        instance.copied = self._copied(chain)
         if instance.copied is None:
             self._add(instance)
             return
@@ -525,13 +527,28 @@ class _Run:
             self._products_of_copied[key] = instance
             self._add(instance)
 
-    def _copied(self, column: int) -> tuple[str, int] | None:
-        """Name of the weights with a column of the external memory, and the column; ``None`` without a map."""
-        for item in self.image.metadata.get("map", ()):
-            span = range(item["address"], item["address"] + item["words"])
-            if item["memory"] == RegionId.DRAM.name.lower() and column // COPY_UNIT in span:
-                return str(item["name"]), column
-        return None
+    def _copied(self, chain: Chain) -> tuple[str, int] | None:
+        """Name of weights of which some are copied, and the first column; -1 for those that stay.
+
+        ``None`` where none are copied, or the image has no map.
+        """
+        column = chain.copies[-1].column if chain.copies else -1
+        region, place = (RegionId.DRAM, column // COPY_UNIT) if chain.copies else (RegionId.MATRIX, chain.matrix)
+        name = next((name for span, name in self._parts_of_copied[region] if place in span), None)
+        return None if name is None else (name, column)
+
+    @cached_property
+    def _parts_of_copied(self) -> dict[RegionId, list[tuple[range, str]]]:
+        """Places of weights of which some are copied, in both memories, with their name."""
+        places = {
+            (item["name"], item["memory"]): range(item["address"], item["address"] + item["words"])
+            for item in self.image.metadata.get("map", ())
+        }
+        matrix, dram = (region.name.lower() for region in (RegionId.MATRIX, RegionId.DRAM))
+        copied = [(name, span) for (name, memory), span in places.items() if memory == dram]
+        names = [(name.removesuffix(COPIED), span) for name, span in copied]
+        staying = [(places[name, matrix], name) for name, _ in names if (name, matrix) in places]
+        return {RegionId.DRAM: [(span, name) for name, span in names], RegionId.MATRIX: staying}
 
 
 def _kind(chain: Chain) -> SourceKind:

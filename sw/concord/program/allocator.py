@@ -28,6 +28,8 @@ from concord.spec.memmap import RegionId
 from concord.spec.operations import Op
 from concord.utils.arrays import FloatArray
 
+#: What follows the name of weights in that of those of them that are in the external memory.
+COPIED = ", copied"
 _LISTED = 5
 
 

@@ -10,7 +10,7 @@ from concord.compiler.ir.layers import AnyLayer, Layer, MfuStep, Recurrent, Redu
 from concord.compiler.ir.layout import PAD, Storage
 from concord.compiler.ir.table_specs import Functions
 from concord.compiler.memory.copies import Copy
-from concord.compiler.memory.footprint import weight_bits
+from concord.compiler.memory.footprint import weight_bits, weight_parts
 from concord.compiler.model import Compiled
 from concord.graph.cost import node_macs
 from concord.graph.ir import Node
@@ -178,7 +178,7 @@ def space(compiled: Compiled, index: int, copies: Mapping[int, CopiedWeights]) -
         for mem in Mem:
             copy = plan.copy(storage, mem)
             vectors[mem] += 0 if copy is None else storage.vectors if copy.size is None else copy.size
-    there = [allocations[name] for name in layer.weights if name in allocations]
+    there = weight_parts(layer, allocations)
     words = sum(item.count for item in there if item.region is RegionId.MATRIX)
     spans = [range(item.addr, item.addr + item.count) for item in there if item.region is RegionId.DRAM]
     copied = (each for column, each in copies.items() if any(column // COPY_UNIT in span for span in spans))

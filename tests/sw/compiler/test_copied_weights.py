@@ -2,12 +2,20 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from concord.compiler.calibration.suggestions import suggestions
-from concord.compiler.emission.copied_weights import CopyBuffer, DenseWeights, blocks_of, copied, groups_of_block
+from concord.compiler.emission.copied_weights import (
+    CopyBuffer,
+    DenseWeights,
+    WeightBlock,
+    blocks_of,
+    copied,
+    groups_of_block,
+)
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.model import compile_graph
 from concord.cycles import count
@@ -92,28 +100,38 @@ def test_more_weights_than_the_external_memory_has_room_for():
 
 
 def test_which_weights_stay():
-    """Those of recurrent layers first, then the smallest; with a buffer for the rest, and blocks within the program."""
+    """Those of recurrent layers first, then the smallest, by groups; the buffer is as small as the program allows."""
     weights = [DenseWeights("often", 4, 2, 25), DenseWeights("small", 2, 4), DenseWeights("large", 40, 8)]
-    assert copied(weights, 400, SMALL) == (set(), None)
-    assert copied(weights, 90, SMALL) == ({"large"}, CopyBuffer(36))
-    assert copied(weights, 31, SMALL) == ({"small", "large"}, CopyBuffer(10)), "two groups of each"
-    assert copied(weights, 12, SMALL) == ({"small", "large", "often"}, CopyBuffer(12, 1)), "one group of the largest"
+    assert copied(weights, 400, SMALL) == ({}, None)
+    assert copied(weights, 90, SMALL) == ({"large": 7}, CopyBuffer(8))
+    assert copied(weights, 31, SMALL) == ({"small": 1, "large": 0}, CopyBuffer(8))
+    assert copied(weights, 12, SMALL) == ({"small": 0, "large": 0, "often": 2}, CopyBuffer(8, 1)), (
+        "no room for two parts"
+    )
     both = [DenseWeights("a", 200, 8), DenseWeights("b", 200, 8)]
-    assert copied(both, 96, SMALL.replace(program_depth=1088)) == ({"a", "b"}, CopyBuffer(48))
-    assert copied(both, 96, SMALL.replace(program_depth=1087)) == ({"a", "b"}, CopyBuffer(96, 1)), "few blocks"
-    assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == (set(), None)
+    assert copied(both, 96, SMALL.replace(program_depth=1088)) == ({"a": 0, "b": 0}, CopyBuffer(48))
+    assert copied(both, 96, SMALL.replace(program_depth=1087)) == ({"a": 6, "b": 0}, CopyBuffer(48, 1)), "few blocks"
+    assert copied(both, 96, SMALL.replace(program_depth=64)) == ({"a": 0, "b": 0}, CopyBuffer(96, 1)), (
+        "as few as can be"
+    )
+    twice = [replace(item, places=2) for item in both]
+    assert copied(twice, 96, SMALL.replace(program_depth=2 * 1088)) == ({"a": 0, "b": 0}, CopyBuffer(48))
+    assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == ({}, None)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_blocks_cover_all_results(config):
     weights, vectors = DenseWeights("w", 7, 6), 7 * config.engines
-    blocks = blocks_of(weights, vectors, 20, config)
+    blocks = blocks_of(weights, 0, vectors, 20, config)
     assert groups_of_block(weights, 20, config) == 3
     assert [block.first for block in blocks] == [0, 3 * config.engines, 6 * config.engines]
     assert sum(block.count for block in blocks) == vectors
     assert [block.rows for block in blocks] == [3 * 3 * config.rows] * 2 + [3 * config.rows]
     ends = [block.unit * COPY_UNIT + block.rows * config.row_columns for block in blocks]
     assert all(end <= block.unit * COPY_UNIT for end, block in zip(ends, blocks[1:], strict=False))
+    stay, *others = blocks_of(weights, 4, vectors, 20, config)
+    assert stay == WeightBlock(0, 4 * config.engines)
+    assert others == [WeightBlock(4 * config.engines, 3 * config.engines, 0, 3 * 3 * config.rows)]
 
 
 def test_columns_are_constants_of_the_image():

@@ -31,12 +31,15 @@ class DenseWeights:
     runs : int
         How often they are copied in a run, if they are. Input weights of a recurrent layer count as one: a copy serves
         as many steps as there is room for.
+    places : int
+        How many places of the program copy them then, roughly.
     """
 
     name: str
     groups: int
     words: int
     runs: int = 1
+    places: int = 1
 
     @property
     def total(self) -> int:
@@ -53,7 +56,7 @@ class CopyBuffer:
     words : int
         Words of a part.
     parts : int
-        Two; one if a group of some weights needs more words than half of all.
+        Two; one if there is no room for two.
     """
 
     words: int
@@ -129,36 +132,56 @@ def groups_of_block(weights: DenseWeights, buffer: int, config: NpuConfig) -> in
     return min(weights.groups, min(buffer, most) // weights.words)
 
 
-def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tuple[set[str], CopyBuffer | None]:
-    """Names of the weights that are copied, and the buffer for them: none if all fit into ``room`` words.
+def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tuple[dict[str, int], CopyBuffer | None]:
+    """Groups that stay of the weights that are copied, by name, and the buffer for the others.
 
-    As many stay as leave room for two groups of each of the others, those that would be copied most often first; fewer,
-    where the program would have more blocks than it has room for. If no such choice has a place for two groups, one
-    block is there at a time.
+    The buffer is as small as the program has room for its blocks, and holds a group of each of these weights. Beside it
+    as many groups stay as there is room for, those first that would be copied most often. If no buffer of two parts
+    leaves the program short enough, one block is there at a time.
     """
     if sum(item.total for item in weights) <= room:
-        return set(), None
+        return {}, None
     order = sorted(weights, key=lambda item: (-item.runs, item.total))
     for parts in (2, 1):
-        for stay in range(len(order) - 1, -1, -1):
-            others = order[stay:]
-            words = (room - sum(item.total for item in order[:stay])) // (parts * config.steps) * config.steps
-            if words < max(item.words for item in others):
-                continue
-            few = _blocks(others, words, config) * _WORDS_PER_BLOCK <= config.program_depth
-            if few or (parts, stay) == (1, 0):
-                return {item.name for item in others}, CopyBuffer(words, parts)
-    return set(), None
+        most = room // parts
+        for words in sorted(
+            {n * item.words for item in order for n in range(1, min(item.groups, most // item.words) + 1)}
+        ):
+            stay = _staying(order, room - parts * words)
+            others = [item for item in order if stay[item.name] < item.groups]
+            blocks = sum(item.places * _blocks(item, stay[item.name], words, config) for item in others)
+            if max(item.words for item in others) <= words and blocks * _WORDS_PER_BLOCK <= config.program_depth:
+                return {item.name: stay[item.name] for item in others}, CopyBuffer(words, parts)
+    words = room // config.steps * config.steps
+    if words < max(item.words for item in order):
+        return {}, None
+    return {item.name: 0 for item in order}, CopyBuffer(words, 1)
 
 
-def _blocks(weights: Iterable[DenseWeights], buffer: int, config: NpuConfig) -> int:
-    return sum(-(-item.groups // groups_of_block(item, buffer, config)) for item in weights)
+def _staying(order: Iterable[DenseWeights], room: int) -> dict[str, int]:
+    """Groups for which there is room, by the name of their weights."""
+    stay = {}
+    for item in order:
+        stay[item.name] = min(item.groups, room // item.words)
+        room -= stay[item.name] * item.words
+    return stay
 
 
-def blocks_of(weights: DenseWeights, vectors: int, buffer: int, config: NpuConfig) -> tuple[WeightBlock, ...]:
-    """Blocks of weights with so many result vectors, one after the other from address 0 of the external memory on."""
-    size, unit, blocks = groups_of_block(weights, buffer, config), 0, list[WeightBlock]()
-    for first in range(0, weights.groups, size):
+def _blocks(weights: DenseWeights, stay: int, buffer: int, config: NpuConfig) -> int:
+    size = groups_of_block(weights, buffer, config)
+    return -(-(weights.groups - stay) // size) if size else weights.groups
+
+
+def blocks_of(
+    weights: DenseWeights, stay: int, vectors: int, buffer: int, config: NpuConfig
+) -> tuple[WeightBlock, ...]:
+    """Blocks of weights with so many result vectors: first the groups that stay, as a block, if there are any.
+
+    The others lie one after the other, from address 0 of the external memory on.
+    """
+    size, unit = groups_of_block(weights, buffer, config), 0
+    blocks = [WeightBlock(0, stay * config.engines)] if stay else []
+    for first in range(stay, weights.groups, size):
         groups = min(size, weights.groups - first)
         rows, begin = groups * weights.words // config.steps * config.rows, first * config.engines
         blocks.append(WeightBlock(begin, min(groups * config.engines, vectors - begin), unit, rows))

@@ -28,7 +28,7 @@ from concord.compiler.memory.plan import Plan
 from concord.functions import Table
 from concord.functions.segmented import TableSegment
 from concord.image.packing import depthwise_words, matrix_words, pack_columns, quantize_matrix
-from concord.program.allocator import Allocator
+from concord.program.allocator import COPIED, Allocator
 from concord.program.flags import OF_NORMALISATION
 from concord.spec.config import NpuConfig
 from concord.spec.isa import COPY_UNIT
@@ -36,6 +36,8 @@ from concord.spec.memmap import RegionId
 from concord.spec.operations import Op
 from concord.utils.arrays import Bits, FloatArray
 
+#: Programs of row tiles with copies that there are, roughly.
+_TILE_PROGRAMS = 6
 #: Key of written matrices that share a place: those that leave the same rows of the same words zero.
 _ZeroRows = tuple[int, int] | None
 
@@ -51,9 +53,9 @@ class DataSection:
     _weights: dict[Hashable, str] = field(default_factory=dict)
     _tables: dict[TableSpec, int] = field(default_factory=dict)
     _written: dict[_ZeroRows, str] = field(default_factory=dict)
-    #: Blocks of weights that are copied, by name.
+    #: Blocks of weights of which some are copied, by name; these weights, and how many groups of them stay.
     _blocks: dict[str, tuple[WeightBlock, ...]] = field(default_factory=dict)
-    _copied: dict[str, DenseWeights] = field(default_factory=dict)
+    _copied: dict[str, tuple[DenseWeights, int]] = field(default_factory=dict)
     _buffer: CopyBuffer | None = None
 
     def __post_init__(self) -> None:
@@ -161,13 +163,18 @@ class DataSection:
             return
         config, allocator = self.config, self.allocator
         assert self._buffer is not None
-        blocks = blocks_of(self._copied[name], allocator.tiles(weight.shape[0]), self._buffer.words, config)
+        weights, stay = self._copied[name]
+        blocks = blocks_of(weights, stay, allocator.tiles(weight.shape[0]), self._buffer.words, config)
         last = blocks[-1].unit or 0
         count = last * COPY_UNIT + blocks[-1].rows * config.row_columns
+        outputs = stay * config.engines * config.native
+        if stay:
+            allocator.matrix(name, weight[:outputs], doc, mant)
 
         def columns() -> Bits:
             """Columns of all blocks, each at its place."""
-            rows = pack_columns(quantize_matrix(weight, config, mant=mant), config).reshape(-1, config.row_columns)
+            others = quantize_matrix(weight[outputs:], config, mant=mant)
+            rows = pack_columns(others, config).reshape(-1, config.row_columns)
             packed, start = np.zeros(count, dtype=np.uint16), 0
             for block in blocks:
                 part = rows[start : start + block.rows].ravel()
@@ -176,12 +183,16 @@ class DataSection:
                 start += block.rows
             return packed
 
-        unit = allocator.columns(name, columns, count, doc)
-        self._blocks[name] = tuple(replace(block, unit=unit + (block.unit or 0)) for block in blocks)
+        first = allocator.columns(name + COPIED, columns, count, doc)
+        self._blocks[name] = tuple(
+            block if block.unit is None else replace(block, unit=first + block.unit) for block in blocks
+        )
 
     def _share(self, name: str, other: str) -> None:
         """Equal weights under another name."""
-        self.allocator.share(name, other)
+        for part in ("", COPIED):
+            if other + part in self.allocator.allocations:
+                self.allocator.share(name + part, other + part)
         if other in self._blocks:
             self._blocks[name] = self._blocks[other]
 
@@ -196,15 +207,17 @@ class DataSection:
                         dense[name] = self._shape(name, weight, runs)
             elif layer.weight is not None and layer.reduction is Reduction.DENSE:
                 weight, runs = pad_weight(layer), self.plan.turns if index < self.plan.unshared else 1
-                dense.setdefault(blake2b(weight.tobytes()).digest(), self._shape(f"weight.{layer.name}", weight, runs))
+                item = self._shape(f"weight.{layer.name}", weight, runs)
+                item = replace(item, places=min(runs, _TILE_PROGRAMS))
+                dense.setdefault(blake2b(weight.tobytes()).digest(), item)
             elif layer.weight is not None:
                 taps = math.prod(layer.weight.shape[1:])
                 words = depthwise_words(self.config, layer.weight.shape[0], taps)
                 kept += layer.out[2] if self.slide(index) else words
-        names, self._buffer = copied(list(dense.values()), self.config.matrix_depth - kept, self.config)
-        self._copied = {item.name: item for item in dense.values() if item.name in names}
+        stay, self._buffer = copied(list(dense.values()), self.config.matrix_depth - kept, self.config)
+        self._copied = {item.name: (item, stay[item.name]) for item in dense.values() if item.name in stay}
         if self._buffer is not None:
-            what = f"weights of {len(names)} products, by blocks"
+            what = f"weights of {len(stay)} products, by blocks"
             self.allocator.allocate(BUFFER, RegionId.MATRIX, self._buffer.total, what)
 
     def _shape(self, name: str, weight: FloatArray, runs: int) -> DenseWeights:
@@ -217,8 +230,8 @@ class DataSection:
         return self._blocks.get(name) or (WeightBlock(0, vectors),)
 
     def copied_blocks(self, name: str) -> int:
-        """Number of blocks of dense weights that are copied; 0 if they stay in the matrix memory."""
-        return len(self._blocks.get(name, ()))
+        """Number of blocks of dense weights that are copied; 0 if all stay in the matrix memory."""
+        return sum(block.unit is not None for block in self._blocks.get(name, ()))
 
     def copies_inputs(self, block: Recurrent) -> bool:
         """True if weights of the inputs of a recurrent block are copied."""

@@ -85,9 +85,8 @@ class RowTiled:
     def _program(self) -> None:
         tiling, last = self.tiling, self.tiling.phases - 1
         starts = {tile: pc for program in self._tile_programs(last) for tile, pc in self._emit(program)}
-        self._enter(last, last)
         entries = [*(starts[tile] for tile in range(last)), len(self.chains.builder)]
-        self.chains.begin_copies()
+        self._enter(last, last)
         self._tile(last)
         for tile in range(last + 1, len(tiling.tiles)):
             self.emitter.tile_starts.append(tuple(self.starts))
@@ -168,13 +167,17 @@ class RowTiled:
     def _enter(self, tile: int, first: int) -> None:
         """Begin with the state at the start of a run."""
         self.chains.builder.restart()
-        self.chains.end_copies()
+        self.chains.begin_copies()
         self._find_rows(tile, first)
 
     def _find_rows(self, tile: int, first: int) -> None:
-        """Let chains find the rows of a row tile, with the addresses of tile ``first`` where registers count."""
+        """Let chains find the rows of a row tile, with the addresses of tile ``first`` where registers count.
+
+        Rows of the input stay where the host has written them.
+        """
         tiles, tiling, chains = self.tiling.tiles, self.tiling, self.chains
-        chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (tiling.source, *tiling.sliding)}
+        chains.dropped_rows = {storage: tiles[tile][storage].start for storage in tiling.sliding}
+        chains.dropped_rows[tiling.source] = tiles[min(tile, tiling.phases - 1)][tiling.source].start
         chains.dropped_rows |= {
             storage: tiles[tile][storage].new - tiles[first][storage].new for storage in tiling.whole
         }

@@ -216,7 +216,7 @@ class StepBlock:
             self._shape(self._cols)
         for block in blocks:
             matrix = self.chains.copy(block, self._weights) if self._weights else None
-            if block.unit is not None:
+            if matrix is not None:
                 self.builder.set(Op.SET_SHAPE, rows=block.count, cols=self._cols)
             if steps == 1:
                 self._chain(block, matrix)

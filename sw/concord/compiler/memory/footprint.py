@@ -8,7 +8,7 @@ from hashlib import blake2b
 from concord.compiler.ir.layers import AnyLayer
 from concord.graph.ir import Graph, Node
 from concord.graph.ops import operator_of
-from concord.program.allocator import Allocation, CapacityError
+from concord.program.allocator import COPIED, Allocation, CapacityError
 from concord.spec.config import NpuConfig
 from concord.spec.isa import COPY_UNIT
 from concord.spec.memmap import RegionId
@@ -20,12 +20,18 @@ KIB = 8192
 _MANY, _FAR_TOO_MANY = 1 << 20, 8
 
 
+def weight_parts(layer: AnyLayer, allocations: Mapping[str, Allocation]) -> list[Allocation]:
+    """Where the weights of a layer are: in the matrix memory, in the external memory, or some in either."""
+    names = (part for name in layer.weights for part in (name, name + COPIED))
+    return [allocations[name] for name in names if name in allocations]
+
+
 def weight_bits(layer: AnyLayer, allocations: Mapping[str, Allocation], config: NpuConfig, mant: int) -> int:
     """Bits of the weights of a layer in words of a matrix memory for mantissas of ``mant`` bits, padding included.
 
     Those in the external memory have as many bits as their columns there.
     """
-    used = [allocations[name] for name in layer.weights]
+    used = weight_parts(layer, allocations)
     words = sum(item.count for item in used if item.region is RegionId.MATRIX)
     units = sum(item.count for item in used if item.region is RegionId.DRAM)
     columns = units * COPY_UNIT * (config.sdram.width if units else 0)

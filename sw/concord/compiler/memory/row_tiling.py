@@ -106,6 +106,9 @@ class RowTiling:
                 copy.size = self.size(storage) * row_vectors(storage)
                 copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
                 copy.kept_until = self.layers - 1
+        if any(self._reads_input_later(plan.layer(index)) for index in range(self.layers)):
+            for copy in plan.copies_of(self.source):
+                copy.last_use = max(copy.last_use, self.layers - 1)
         for layer in map(plan.layer, range(self.layers)):
             if layer.second is not None:  # one step leads from row to row of both
                 for walk in (layer.source, layer.second):
@@ -115,6 +118,11 @@ class RowTiling:
             for copy in plan.copies_of(storage):
                 copy.first_use = -1
         plan.unshared, plan.turns = self.layers, len(self.tiles)
+
+    def _reads_input_later(self, layer: Layer) -> bool:
+        """True if a layer reads the input in tiles without new rows of it, which then stays while others are computed."""
+        rows = (tile[layer.target.root] for tile in self.tiles[self.phases :])
+        return self.source in _reads(layer) and any(row.stop > row.new for row in rows)
 
     def cost(self, plan: Plan, config: NpuConfig) -> int:
         """Cycles that row tiles take more than the network without them, roughly."""

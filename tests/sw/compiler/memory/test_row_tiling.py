@@ -11,7 +11,9 @@ from concord.compiler.emission.row_tiled import planned
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
+from concord.compiler.memory.copies import peak
 from concord.compiler.memory.dataflow import data_types
+from concord.compiler.memory.row_tiling import row_vectors
 from concord.compiler.model import compile_graph, in_one_piece
 from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize
@@ -54,10 +56,12 @@ def test_row_tiles_of_any_height_give_the_same_bits(seed):
     for prefix in found:
         height = prefix.source.height
         for rows in {1, int(rng.integers(1, height + 1)), height if prefix is found[-1] else 2}:
-            image, tiling = image_in_row_tiles(lowered, prefix, rows)
+            even = bool(rng.integers(2))
+            image, tiling = image_in_row_tiles(lowered, prefix, rows, even=even)
             got = outputs_of(image, ports)[name]
-            np.testing.assert_array_equal(got, want, f"{len(prefix.layers)} layers, {rows} rows")
-            assert len(image.phases) == len(tiling.tiles) == -(-height // rows)
+            np.testing.assert_array_equal(got, want, f"{len(prefix.layers)} layers, {rows} rows, {even}")
+            assert len(image.phases) == tiling.phases == -(-height // rows)
+            assert even or len(tiling.tiles) == tiling.phases
 
 
 def test_the_random_networks_have_something_of_everything():
@@ -72,6 +76,45 @@ def test_the_random_networks_have_something_of_everything():
             plan = planned(lowered, data_types(lowered), tiling)
             memories |= {mem for s in tiling.sliding for mem in Mem if tiling.kept[s] and plan.copy(s, mem) is not None}
     assert kept > 20 and reductions == set(Reduction) - {Reduction.LANES} and memories == set(Mem)
+
+
+def test_the_input_stays_while_further_tiles_read_it():
+    """Of the random networks of 150 seeds this one had another tensor in its place."""
+    lowered, found = choices(random_net(62), unfold=Unfold.NONE)
+    arrangement = arranged(
+        lowered, {tensor: lowered.graph.sample_shape(tensor) for tensor in ("x", *lowered.graph.outputs)}
+    )
+    ports = arrangement.pack(samples(lowered.graph, 1))
+    (prefix,) = (prefix for prefix in found if len(prefix.layers) == 3)
+    image, tiling = image_in_row_tiles(lowered, prefix, 2, even=True)
+    assert len(tiling.tiles) > tiling.phases
+    (name,) = lowered.graph.outputs
+    np.testing.assert_array_equal(outputs_of(image, ports)[name], outputs_of(image_in_one_piece(lowered), ports)[name])
+
+
+def test_even_row_tiles_need_less_memory():
+    """No layer computes more rows than in a tile with new rows of the input, and all rows are computed."""
+    less, further = 0, 0
+    for seed in range(48):
+        lowered, found = choices(random_net(seed))
+        for prefix in found:
+            plain, even = prefix.schedule(1), prefix.schedule(1, even=True)
+            further += len(even.tiles) > even.phases
+            for layer in prefix.layers:
+                steps = [
+                    [
+                        layer.computed(tile[layer.target.root].stop) - layer.computed(tile[layer.target.root].new)
+                        for tile in tiling.tiles
+                    ]
+                    for tiling in (plain, even)
+                ]
+                assert max(steps[1]) <= max(1, *steps[0][:-1]) and sum(steps[1]) == layer.out[0]
+            sizes = [
+                sum(peak(planned(lowered, data_types(lowered), t).within(mem)) for mem in Mem) for t in (plain, even)
+            ]
+            assert sizes[1] <= sizes[0] + even.size(even.source) * row_vectors(even.source), "the input stays longer"
+            less += sizes[1] < sizes[0]
+    assert less > 20 and further > 20
 
 
 # What the compiler chooses -------------------------------------------------------------------------
