@@ -82,6 +82,45 @@ def resnet() -> onnx.ModelProto:
     return _model(text, "float[n, 3, 32, 32] x", sizes | {"w": (10, 160), "b": (10,)})
 
 
+def mobilenet() -> onnx.ModelProto:
+    """MobileNetV2 with 0.35 of its channels, for 96 x 96 pixels and 1,000 classes."""
+    sizes: dict[str, tuple[int, ...]] = {}
+
+    def scaled(channels: int) -> int:
+        eighths = max(8, int(0.35 * channels + 4) // 8 * 8)
+        return eighths + 8 * (eighths < 0.9 * 0.35 * channels)
+
+    def conv(name: str, source: str, shape: tuple[int, int, int], stride: int = 1, groups: int = 1) -> str:
+        outputs, inputs, kernel = shape
+        sizes.update({f"w{name}": (outputs, inputs, kernel, kernel), f"b{name}": (outputs,)})
+        pads, steps = f"pads=[{', '.join([str(kernel // 2)] * 4)}]", f"strides=[{stride}, {stride}]"
+        return f"{name} = Conv<{pads}, {steps}, group={groups}>({source}, w{name}, b{name}) "
+
+    def clipped(name: str, source: str) -> str:
+        return f"{name} = Clip({source}, low, high) "
+
+    text, last, channels = conv("s", "x", (scaled(32), 3, 3), 2) + clipped("r", "s"), "r", scaled(32)
+    stages = (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
+    for k, (factor, width, count, step) in enumerate(stages):
+        for n in range(count):
+            name, inner, outputs, stride = f"{k}_{n}", factor * channels, scaled(width), step if n == 0 else 1
+            source = last
+            if factor > 1:
+                text += conv(f"e{name}", last, (inner, channels, 1)) + clipped(f"f{name}", f"e{name}")
+                source = f"f{name}"
+            text += conv(f"d{name}", source, (inner, 1, 3), stride, inner) + clipped(f"g{name}", f"d{name}")
+            text += conv(f"p{name}", f"g{name}", (outputs, inner, 1))
+            last, residual = f"p{name}", last
+            if stride == 1 and outputs == channels:
+                text += f"a{name} = Add({residual}, {last}) "
+                last = f"a{name}"
+            channels = outputs
+    text += conv("t", last, (1280, channels, 1)) + clipped("u", "t")
+    text += "v = GlobalAveragePool(u) h = Flatten(v) y = Gemm<transB=1>(h, w, b)"
+    limits = "low = Constant<value = float {0.0}>() high = Constant<value = float {6.0}>() "
+    return _model(limits + text, "float[n, 3, 96, 96] x", sizes | {"w": (1000, 1280), "b": (1000,)})
+
+
 def lstm() -> onnx.ModelProto:
     """An LSTM with 1,024 inputs and cells and 25 steps."""
     text = "a, h = LSTM<hidden_size=1024>(x, w, r) y = Flatten<axis=2>(h)"
@@ -120,6 +159,7 @@ NETWORKS = {
     "perceptron": Network(perceptron),
     "mnist": Network(mnist),
     "resnet": Network(resnet),
+    "mobilenet": Network(mobilenet),
     "lstm": Network(lstm),
 }
 
