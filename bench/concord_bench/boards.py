@@ -39,7 +39,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int) -> st
 
 
 def board_table() -> str:
-    """Table of the boards: FPGA, memory, oscillator, presets, clock of the first one, and links, the usual one first."""
+    """Table of the boards: FPGA, memory, oscillator, presets, clock of the first, and links, the usual one first."""
     rows = []
     for name, spec in BOARD_SPECS.items():
         board = board_named(name)
