@@ -120,7 +120,7 @@ class RowTiling:
         plan.unshared, plan.turns = self.layers, len(self.tiles)
 
     def _reads_input_later(self, layer: Layer) -> bool:
-        """True if a layer reads the input in tiles without new rows of it, which then stays while others are computed."""
+        """True if a layer reads the input in tiles without new rows of it: then it stays while others are computed."""
         rows = (tile[layer.target.root] for tile in self.tiles[self.phases :])
         return self.source in _reads(layer) and any(row.stop > row.new for row in rows)
 
