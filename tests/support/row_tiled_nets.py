@@ -91,10 +91,10 @@ def choices(graph, config=LARGE, unfold=Unfold.BOTH):
     return lowered, list(prefixes(lowered))
 
 
-def image_in_row_tiles(lowered, prefix, rows, config=LARGE, formats=DEFAULT, even=False):
+def image_in_row_tiles(lowered, prefix, rows, config=LARGE, formats=DEFAULT, even=False, kinds=1):
     """The image with row tiles of so many rows, and the row tiles."""
     tiling = prefix.schedule(rows, even)
-    tiled = RowTiled(planned(lowered, data_types(lowered), tiling), config, formats, tiling)
+    tiled = RowTiled(planned(lowered, data_types(lowered), tiling), config, formats, tiling, kinds)
     assert tiled.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
     return tiled.allocator.image(tiled.emitter.builder.words()), tiling
 

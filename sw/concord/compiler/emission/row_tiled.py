@@ -26,8 +26,8 @@ from concord.spec.memmap import RegionId
 
 #: Address registers but the one that is always zero; a tensor that is written tile by tile takes a register.
 _REGISTERS = ADDR_REGS - 1
-#: Kinds of row tiles that a row tile is compared with, the latest ones.
-_KINDS = 4
+#: Kinds of row tiles that a row tile is compared with, the latest ones, where programs are too long otherwise.
+KINDS = 4
 #: Orders of tensors that are tried for one choice of row tiles, and for all of them.
 ORDERS, _ALL_ORDERS = 400, 8000
 
@@ -45,14 +45,14 @@ class _TileProgram:
 class RowTiled:
     """Writes the program of a plan to which ``tiling`` has been applied.
 
-    Row tiles that are alike share their instructions, also where others are between them: with strides some layers
-    compute rows in every second tile. The address register of a tensor that they write row after row
-    tells them apart. A run begins with all registers at zero, so a sequence of ``inc_addr`` stands before the
-    instructions, and later row tiles enter it further up.
+    Row tiles that are alike share their instructions: those that follow each other, and with more than one of ``kinds``
+    also those between which others are, as with strides some layers compute rows in every second tile. The address
+    register of a tensor that they write row after row tells them apart. A run begins with all registers at zero, so a
+    sequence of ``inc_addr`` stands before the instructions, and later row tiles enter it further up.
     """
 
-    def __init__(self, plan: Plan, config: NpuConfig, formats: Formats, tiling: RowTiling):
-        self.plan, self.config, self.tiling = plan, config, tiling
+    def __init__(self, plan: Plan, config: NpuConfig, formats: Formats, tiling: RowTiling, kinds: int = 1):
+        self.plan, self.config, self.tiling, self._kinds = plan, config, tiling, kinds
         self.emitter = Emitter(plan, config, formats, tiling)
         self.chains, self.allocator, self.starts = self.emitter.chains, self.emitter.allocator, self.emitter.starts
 
@@ -119,7 +119,7 @@ class RowTiled:
         """Instructions of the first ``count`` row tiles."""
         programs: list[_TileProgram] = []
         for tile in range(count):
-            if not any(self._joins(program, tile) for program in reversed(programs[-_KINDS:])):
+            if not any(self._joins(program, tile) for program in reversed(programs[-self._kinds :])):
                 programs.append(_TileProgram(*self._words(tile, tile), [tile]))
         return programs
 
@@ -252,11 +252,14 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
         left = _ALL_ORDERS
         choices = [tiling for prefix in possible for tiling in _within(prefix, even, lowered, types, room)]
         for tiling in sorted(choices, key=lambda tiling: (tiling.cost(probe.plan, config), tiling.layers, tiling.rows)):
-            tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling)
-            fits, tried = tiled.fits(room, max(1, min(ORDERS, left)))
-            if fits:
-                return tiled.emitter
-            left -= tried
+            for kinds in (1, KINDS):
+                tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling, kinds)
+                fits, tried = tiled.fits(room, max(1, min(ORDERS, left)))
+                if fits:
+                    return tiled.emitter
+                left -= tried
+                if not tiled.chains.builder:  # tensors have found no place
+                    break
     if choices:
         raise CapacityError("no row tiles were found whose tensors and program fit")
     if not possible:

@@ -7,7 +7,7 @@ import pytest
 
 from concord.compiler.calibration.formats import static_exponents
 from concord.compiler.emission.arranging import arranged
-from concord.compiler.emission.row_tiled import planned
+from concord.compiler.emission.row_tiled import KINDS, planned
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
@@ -56,10 +56,10 @@ def test_row_tiles_of_any_height_give_the_same_bits(seed):
     for prefix in found:
         height = prefix.source.height
         for rows in {1, int(rng.integers(1, height + 1)), height if prefix is found[-1] else 2}:
-            even = bool(rng.integers(2))
-            image, tiling = image_in_row_tiles(lowered, prefix, rows, even=even)
+            even, kinds = bool(rng.integers(2)), int(rng.choice([1, KINDS]))
+            image, tiling = image_in_row_tiles(lowered, prefix, rows, even=even, kinds=kinds)
             got = outputs_of(image, ports)[name]
-            np.testing.assert_array_equal(got, want, f"{len(prefix.layers)} layers, {rows} rows, {even}")
+            np.testing.assert_array_equal(got, want, f"{len(prefix.layers)} layers, {rows} rows, {even}, {kinds}")
             assert len(image.phases) == tiling.phases == -(-height // rows)
             assert even or len(tiling.tiles) == tiling.phases
 
