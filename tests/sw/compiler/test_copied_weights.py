@@ -9,6 +9,7 @@ import pytest
 
 from concord.compiler.calibration.suggestions import suggestions
 from concord.compiler.emission.copied_weights import (
+    CopiesAhead,
     CopyBuffer,
     DenseWeights,
     WeightBlock,
@@ -24,8 +25,10 @@ from concord.derive.model import derive_package
 from concord.networks.calibrated import emulate
 from concord.program import trace
 from concord.program.allocator import CapacityError
-from concord.spec.isa import COPY_UNIT
+from concord.program.builder import ProgramBuilder
+from concord.spec.isa import COPY_UNIT, decode
 from concord.spec.memmap import RegionId
+from concord.spec.operations import Op
 from concord.spec.presets import ECP5_85F, presets_of
 from support.compiled_nets import perceptron, recurrent
 
@@ -117,6 +120,26 @@ def test_which_weights_stay():
     twice = [replace(item, places=2) for item in both]
     assert copied(twice, 96, SMALL.replace(program_depth=2 * 1088)) == ({"a": 0, "b": 0}, CopyBuffer(48))
     assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == ({}, None)
+
+
+@pytest.mark.parametrize(("rows", "more", "place"), [(16, True, 1), (100, True, 2), (16, False, None)])
+def test_the_second_copy_of_a_layer_stands_between_those_in_front(rows, more, place):
+    """Where the first one is over, as far as steps tell, or in front of the layer; none without a second block."""
+    builder, ahead = ProgramBuilder(), CopiesAhead(32, CopyBuffer(8), 5)
+    ahead.begin(builder)
+    places = []
+    for steps in (100, 200, 0):
+        places.append(len(builder))
+        ahead.between(builder, steps)
+    assert ahead.copy(builder, WeightBlock(0, 1, 0, rows), more) == 32
+    ahead.between(builder, 50)
+    if more:
+        assert ahead.copy(builder, WeightBlock(1, 1, 7, rows), False) == 40
+    builder.halt()
+    found = [decode(word) for word in builder.words()]
+    copies = {at: (values["dram"], values["matrix"]) for at, (form, values) in enumerate(found) if form.op is Op.COPY}
+    assert copies == {0: (0, 32)} | ({} if place is None else {places[place]: (7, 40)})
+    assert found[len(places) + 1][0].op is (Op.FENCE), "products wait for the last block"
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)

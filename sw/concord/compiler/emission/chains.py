@@ -140,6 +140,9 @@ class Chains:
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
         stride = walk.stride
+        if self._copies is not None:
+            share = rows / layer.out[0]
+            self._copies.between(self.builder, int(layer.macs * share) // (self.config.rows * self.config.lanes))
         if layer.rows is not None:
             self._write_matrix(index)
         if layer.border is not None and layer.border.constant is not None:
@@ -194,18 +197,22 @@ class Chains:
 
     def _blocks(self, name: str, vectors: int, cols: int, chain: Callable[[_Tile | None, int], None]) -> None:
         """Writes a chain for every block of dense weights, and the copies that it needs."""
-        for block in self.data_section.blocks(name, vectors):
-            matrix = self.copy(block, name)
+        blocks = self.data_section.blocks(name, vectors)
+        for block in blocks:
+            matrix = self.copy(block, name, block is not blocks[-1])
             self.builder.set(Op.SET_SHAPE, rows=block.count, cols=cols)
             chain(None if block.unit is None else _Tile(block.first, rows=True), matrix)
             self.copy_used(block)
 
-    def copy(self, block: WeightBlock, name: str) -> int:
-        """Bring weights that do not stay in the matrix memory; returns where a block of them begins there."""
+    def copy(self, block: WeightBlock, name: str, more: bool) -> int:
+        """Bring weights that do not stay in the matrix memory; returns where a block of them begins there.
+
+        ``more`` says whether another block of the weights follows.
+        """
         if block.unit is None:
             return self.allocator[name]
         assert self._copies is not None
-        return self._copies.copy(self.builder, block)
+        return self._copies.copy(self.builder, block, more)
 
     def copy_used(self, block: WeightBlock) -> None:
         """Note that all products with a block are written."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
-from concord.spec.isa import COPY_ROWS_BITS, COPY_UNIT
+from concord.spec.isa import ADDR_REGS, COPY_ROWS_BITS, COPY_UNIT
 from concord.spec.operations import Op
 
 #: Name of the words of the matrix memory that copies write.
@@ -94,26 +94,41 @@ class CopiesAhead:
     The first one stands at the beginning. With a buffer of two parts the copy of the next block stands in front of the
     products with a block, else after them. It is a ``fence`` until the next block is known, and stays one if there is
     none: both wait for the block, and for products with the block that was there before.
+
+    The second copy of a layer may stand further in front, between layers whose products need no copies: at the first
+    such place at which the first copy is over, as far as the steps of these products tell.
     """
 
-    def __init__(self, first: int, buffer: CopyBuffer):
-        self._first, self._buffer = first, buffer
+    def __init__(self, first: int, buffer: CopyBuffer, columns: int):
+        self._first, self._buffer, self._columns = first, buffer, columns  # these are columns of a row of a tile
         self._place: int | None = None  # of the word that becomes the next copy
-        self._part = 0
+        self._part, self._first_waits = 0, False  # whether no copy has taken the place at the beginning
+        self._between: list[tuple[int, int]] = []  # words between layers since the beginning, and steps in front
+        self._steps = 0
 
     def begin(self, builder: ProgramBuilder) -> None:
         """Let the first copy stand here: nothing that follows meets it."""
-        self._place, self._part = builder.fence(), 1
+        self._place, self._part, self._steps = builder.fence(), 1, 0
+        self._between, self._first_waits = [], True
 
-    def copy(self, builder: ProgramBuilder, block: WeightBlock) -> int:
-        """Write what brings a block; returns its first word in the matrix memory."""
+    def between(self, builder: ProgramBuilder, steps: int) -> None:
+        """Let the second copy stand here, if the first one has a place; a layer with so many steps follows."""
+        if self._first_waits and self._place is not None and self._buffer.parts > 1:
+            self._between.append((builder.inc_addr(ADDR_REGS - 1, 0), self._steps))
+            self._steps += steps
+
+    def copy(self, builder: ProgramBuilder, block: WeightBlock, more: bool) -> int:
+        """Write what brings a block, ``more`` if another one of the layer follows; returns its first matrix word."""
         if self._place is None:
             self.begin(builder)
         assert self._place is not None
         self._part = (self._part + 1) % self._buffer.parts
         matrix = self._first + self._part * self._buffer.words
         builder.rewrite(self._place, Op.COPY, dram=block.unit or 0, matrix=matrix, rows=block.rows, ahead=1)
-        self._place = builder.fence()
+        over = block.rows * self._columns
+        places, self._between, self._first_waits = self._between if more else [], [], False
+        early = next((place for place, steps in places if steps >= over), places[-1][0] if places else None)
+        self._place = builder.fence() if early is None else early
         return matrix
 
     def used(self, builder: ProgramBuilder) -> None:
@@ -123,7 +138,7 @@ class CopiesAhead:
 
     def end(self) -> None:
         """Begin anew: what follows is executed several times, in another run, or writes the matrix memory."""
-        self._place = None
+        self._place, self._between = None, []
 
 
 def groups_of_block(weights: DenseWeights, buffer: int, config: NpuConfig) -> int:

@@ -239,7 +239,9 @@ class DataSection:
 
     def copies_ahead(self) -> CopiesAhead | None:
         """Writer of the copies of a program, if there are any."""
-        return None if self._buffer is None else CopiesAhead(self.allocator[BUFFER], self._buffer)
+        return (
+            None if self._buffer is None else CopiesAhead(self.allocator[BUFFER], self._buffer, self.config.row_columns)
+        )
 
     def _constant(self, name: str, values: FloatArray | Bits) -> None:
         key = _key(values)
