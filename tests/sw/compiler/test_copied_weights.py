@@ -122,24 +122,23 @@ def test_which_weights_stay():
     assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == ({}, None)
 
 
-@pytest.mark.parametrize(("rows", "more", "place"), [(16, True, 1), (100, True, 2), (16, False, None)])
-def test_the_second_copy_of_a_layer_stands_between_those_in_front(rows, more, place):
+@pytest.mark.parametrize(("rows", "count", "place"), [(16, 2, 1), (100, 2, 2), (16, 1, None)])
+def test_the_second_copy_of_a_layer_stands_between_those_in_front(rows, count, place):
     """Where the first one is over, as far as steps tell, or in front of the layer; none without a second block."""
     builder, ahead = ProgramBuilder(), CopiesAhead(32, CopyBuffer(8), 5)
+    blocks = [WeightBlock(k, 1, 7 * k, rows) for k in range(count)]
     ahead.begin(builder)
     places = []
     for steps in (100, 200, 0):
         places.append(len(builder))
-        ahead.between(builder, steps)
-    assert ahead.copy(builder, WeightBlock(0, 1, 0, rows), more) == 32
-    ahead.between(builder, 50)
-    if more:
-        assert ahead.copy(builder, WeightBlock(1, 1, 7, rows), False) == 40
+        ahead.between(builder, blocks, steps)
+        builder.set(Op.SET_SHAPE, rows=1 + steps, cols=1)
+    assert [ahead.copy(builder, block) for block in blocks] == [32, 40][:count]
     builder.halt()
     found = [decode(word) for word in builder.words()]
     copies = {at: (values["dram"], values["matrix"]) for at, (form, values) in enumerate(found) if form.op is Op.COPY}
     assert copies == {0: (0, 32)} | ({} if place is None else {places[place]: (7, 40)})
-    assert found[len(places) + 1][0].op is (Op.FENCE), "products wait for the last block"
+    assert found[-2][0].op is Op.FENCE, "products wait for the last block"
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)

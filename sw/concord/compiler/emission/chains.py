@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -140,9 +140,6 @@ class Chains:
         out = (rows, *layer.out[1:])
         dense = layer.reduction is Reduction.DENSE
         stride = walk.stride
-        if self._copies is not None:
-            share = rows / layer.out[0]
-            self._copies.between(self.builder, int(layer.macs * share) // (self.config.rows * self.config.lanes))
         if layer.rows is not None:
             self._write_matrix(index)
         if layer.border is not None and layer.border.constant is not None:
@@ -197,27 +194,34 @@ class Chains:
 
     def _blocks(self, name: str, vectors: int, cols: int, chain: Callable[[_Tile | None, int], None]) -> None:
         """Writes a chain for every block of dense weights, and the copies that it needs."""
-        blocks = self.data_section.blocks(name, vectors)
-        for block in blocks:
-            matrix = self.copy(block, name, block is not blocks[-1])
+        for block in self.data_section.blocks(name, vectors):
+            matrix = self.copy(block, name)
             self.builder.set(Op.SET_SHAPE, rows=block.count, cols=cols)
             chain(None if block.unit is None else _Tile(block.first, rows=True), matrix)
             self.copy_used(block)
 
-    def copy(self, block: WeightBlock, name: str, more: bool) -> int:
-        """Bring weights that do not stay in the matrix memory; returns where a block of them begins there.
-
-        ``more`` says whether another block of the weights follows.
-        """
+    def copy(self, block: WeightBlock, name: str) -> int:
+        """Bring weights that do not stay in the matrix memory; returns where a block of them begins there."""
         if block.unit is None:
             return self.allocator[name]
         assert self._copies is not None
-        return self._copies.copy(self.builder, block, more)
+        return self._copies.copy(self.builder, block)
 
     def copy_used(self, block: WeightBlock) -> None:
         """Note that all products with a block are written."""
         if block.unit is not None and self._copies is not None:
             self._copies.used(self.builder)
+
+    def between(self, layers: Sequence[tuple[int, int]]) -> None:
+        """Let a copy stand in front of the first of some layers, which follow with so many rows each."""
+        if self._copies is None:
+            return
+        blocks = [self.data_section.copied_blocks(f"weight.{self.plan.layer(index).name}") for index, _ in layers]
+        needed = next((some for some in blocks if some), ())
+        first, rows = layers[0]
+        layer = self.plan.layer(first)
+        steps = layer.macs // layer.out[0] * rows // (self.config.rows * self.config.lanes)
+        self._copies.between(self.builder, needed, 0 if blocks[0] else max(1, steps))
 
     def begin_copies(self) -> None:
         """Let the first copy begin here, if there are any."""

@@ -102,33 +102,42 @@ class CopiesAhead:
     def __init__(self, first: int, buffer: CopyBuffer, columns: int):
         self._first, self._buffer, self._columns = first, buffer, columns  # these are columns of a row of a tile
         self._place: int | None = None  # of the word that becomes the next copy
-        self._part, self._first_waits = 0, False  # whether no copy has taken the place at the beginning
-        self._between: list[tuple[int, int]] = []  # words between layers since the beginning, and steps in front
-        self._steps = 0
+        self._second: int | None = None  # of the word that becomes the second copy
+        self._part, self._steps = 0, 0  # steps of products since the beginning
+        self._first_waits = False  # no copy has taken the place at the beginning
 
     def begin(self, builder: ProgramBuilder) -> None:
         """Let the first copy stand here: nothing that follows meets it."""
-        self._place, self._part, self._steps = builder.fence(), 1, 0
-        self._between, self._first_waits = [], True
+        self._place, self._second, self._part, self._steps = builder.fence(), None, 1, 0
+        self._first_waits = True
 
-    def between(self, builder: ProgramBuilder, steps: int) -> None:
-        """Let the second copy stand here, if the first one has a place; a layer with so many steps follows."""
-        if self._first_waits and self._place is not None and self._buffer.parts > 1:
-            self._between.append((builder.inc_addr(ADDR_REGS - 1, 0), self._steps))
-            self._steps += steps
+    def between(self, builder: ProgramBuilder, blocks: Sequence[WeightBlock], steps: int) -> None:
+        """Let the second copy stand in front of a layer, if there is a place for the first one.
 
-    def copy(self, builder: ProgramBuilder, block: WeightBlock, more: bool) -> int:
-        """Write what brings a block, ``more`` if another one of the layer follows; returns its first matrix word."""
+        Parameters
+        ----------
+        builder : ProgramBuilder
+        blocks : sequence of WeightBlock
+            What the next layer with copies needs.
+        steps : int
+            Those of the products of the layer that follows; 0 if that is the layer with the copies.
+        """
+        if not (self._first_waits and self._place is not None and self._second is None):
+            return
+        if len(blocks) > 1 and self._buffer.parts > 1 and (self._steps >= blocks[0].rows * self._columns or not steps):
+            self._second = builder.inc_addr(ADDR_REGS - 1, 0)
+        self._steps += steps
+
+    def copy(self, builder: ProgramBuilder, block: WeightBlock) -> int:
+        """Write what brings a block; returns its first word in the matrix memory."""
         if self._place is None:
             self.begin(builder)
         assert self._place is not None
         self._part = (self._part + 1) % self._buffer.parts
         matrix = self._first + self._part * self._buffer.words
         builder.rewrite(self._place, Op.COPY, dram=block.unit or 0, matrix=matrix, rows=block.rows, ahead=1)
-        over = block.rows * self._columns
-        places, self._between, self._first_waits = self._between if more else [], [], False
-        early = next((place for place, steps in places if steps >= over), places[-1][0] if places else None)
-        self._place = builder.fence() if early is None else early
+        self._place = builder.fence() if self._second is None else self._second
+        self._second, self._first_waits = None, False
         return matrix
 
     def used(self, builder: ProgramBuilder) -> None:
@@ -138,7 +147,7 @@ class CopiesAhead:
 
     def end(self) -> None:
         """Begin anew: what follows is executed several times, in another run, or writes the matrix memory."""
-        self._place, self._between = None, []
+        self._place, self._second = None, None
 
 
 def groups_of_block(weights: DenseWeights, buffer: int, config: NpuConfig) -> int:

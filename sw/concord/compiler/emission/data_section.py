@@ -229,9 +229,9 @@ class DataSection:
         """Blocks of dense weights: one of all vectors if they stay in the matrix memory."""
         return self._blocks.get(name) or (WeightBlock(0, vectors),)
 
-    def copied_blocks(self, name: str) -> int:
-        """Number of blocks of dense weights that are copied; 0 if all stay in the matrix memory."""
-        return sum(block.unit is not None for block in self._blocks.get(name, ()))
+    def copied_blocks(self, name: str) -> tuple[WeightBlock, ...]:
+        """Blocks of dense weights that are copied; none if all stay in the matrix memory."""
+        return tuple(block for block in self._blocks.get(name, ()) if block.unit is not None)
 
     def copies_inputs(self, block: Recurrent) -> bool:
         """True if weights of the inputs of a recurrent block are copied."""

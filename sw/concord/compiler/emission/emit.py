@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from concord.compiler.emission.chains import Chains
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.emission.time_steps import StepBlock
-from concord.compiler.ir.layers import Recurrent
+from concord.compiler.ir.layers import Layer, Recurrent
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
 from concord.compiler.memory.copies import place as place_copies
 from concord.compiler.memory.plan import Plan, output_memory, plan_chunk, share, stream_residual
@@ -84,7 +85,8 @@ class Emitter:
         chains = self.chains
         if not first:
             chains.begin_copies()
-        for index, layer in enumerate(self.plan.lowered.layers[first:], first):
+        layers = self.plan.lowered.layers
+        for index, layer in enumerate(layers[first:], first):
             self.starts.append(len(self.builder))
             if index == 0:
                 chains.narrow_inputs({storage: storage.height for storage, _ in self.plan.lowered.inputs.values()})
@@ -93,6 +95,8 @@ class Emitter:
             elif index in self.plan.streamed:
                 chains.in_chunks(index)
             else:
+                following = takewhile(lambda later: isinstance(later[1], Layer), enumerate(layers[index:], index))
+                chains.between([(k, later.out[0]) for k, later in following])
                 chains.layer(index, 0, layer.out[0])
         self.builder.halt()
 

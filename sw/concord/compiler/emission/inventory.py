@@ -61,7 +61,7 @@ def _layer(emitter: Emitter, layer: AnyLayer) -> dict[str, str]:
         mant = emitter.formats.mantissa(layer, emitter.config)
         bits = weight_bits(layer, emitter.allocator.allocations, emitter.config, mant)
         chosen = ", rounded for samples" if set(layer.nodes) & set(emitter.formats.weights) else ""
-        blocks = sum(emitter.data_section.copied_blocks(name) for name in layer.weights)
+        blocks = sum(len(emitter.data_section.copied_blocks(name)) for name in layer.weights)
         copied = f", copied in {blocks} block{'s' if blocks > 1 else ''}" if blocks else ""
         entry["weights"] = f"{mant} bits ({bits / KIB:.1f} KiB){copied}{chosen}"
     return entry | {"output": "dynamic exponent" if exponent is None else f"static exponent {exponent}"}

@@ -215,7 +215,7 @@ class StepBlock:
             blocks = self.chains.data_section.blocks(self._weights, self.block.tiles)
             self._shape(self._cols)
         for block in blocks:
-            matrix = self.chains.copy(block, self._weights, block is not blocks[-1]) if self._weights else None
+            matrix = self.chains.copy(block, self._weights) if self._weights else None
             if matrix is not None:
                 self.builder.set(Op.SET_SHAPE, rows=block.count, cols=self._cols)
             if steps == 1:
