@@ -203,10 +203,10 @@ def main(names: tuple[str, ...], on: str) -> None:
         weights = sum(int(np.prod(t.dims)) for t in model.graph.initializer if len(t.dims) > 1)
         with TemporaryDirectory() as folder:
             onnx.save(model, path := Path(folder) / "model.onnx")
-            found = measured(path, config, x, on)
-        sizes = f"{weights:,}", f"{config.narrow_depth:,}", f"{found.words:,}", f"{found.cycles:,}"
-        rates = f"{config.clock_hz / found.cycles:.3g}", f"{found.bus_cycles / found.cycles:.0%}"
-        table.add_row(name, *sizes, *rates, "the same" if found.same else "others")
+            figures = measured(path, config, x, on)
+        sizes = f"{weights:,}", f"{config.narrow_depth:,}", f"{figures.words:,}", f"{figures.cycles:,}"
+        rates = f"{config.clock_hz / figures.cycles:.3g}", f"{figures.bus_cycles / figures.cycles:.0%}"
+        table.add_row(name, *sizes, *rates, "the same" if figures.same else "others")
     wide_console().print(table)
 
 

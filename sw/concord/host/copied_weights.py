@@ -53,11 +53,11 @@ def copied_weights(image: Image) -> CopiedWeights:
 
 def copies_by_column(image: Image) -> dict[int, CopiedWeights]:
     """The copies of all phases of a run by the column that they begin with."""
-    config, found = image.config, dict[int, CopiedWeights]()
+    config, copies = image.config, dict[int, CopiedWeights]()
     if not config.has(Op.COPY):
-        return found
+        return copies
     for phase in image.schedule():
         for copy in trace(image.program, config, phase.pc).copies:
             made = CopiedWeights(1, copy.columns(config) * config.sdram.width // 8, copy_cycles(copy, config))
-            found[copy.column] = found.get(copy.column, CopiedWeights()) + made
-    return found
+            copies[copy.column] = copies.get(copy.column, CopiedWeights()) + made
+    return copies

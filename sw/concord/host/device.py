@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -180,15 +180,16 @@ class Device(ABC):
             self._check_dram()
         program = self.regions[RegionId.PROGRAM]
         self._write(program, 0, to_bytes(image.program, program.nbytes).tobytes())
-        for segment in image.segments:
-            if segment.region is not RegionId.DRAM:
-                self._write(self.regions[segment.region], segment.start, segment.data)
+        self._write_segments(segment for segment in image.segments if segment.region is not RegionId.DRAM)
         self._load_columns(columns)
         self.clear_flags()
         self.image = image
 
     def _load_columns(self, segments: Sequence[MemorySegment]) -> None:
         """Fill the external memory."""
+        self._write_segments(segments)
+
+    def _write_segments(self, segments: Iterable[MemorySegment]) -> None:
         for segment in segments:
             self._write(self.regions[segment.region], segment.start, segment.data)
 

@@ -21,7 +21,7 @@ _MANY, _FAR_TOO_MANY = 1 << 20, 8
 
 
 def weight_parts(layer: AnyLayer, allocations: Mapping[str, Allocation]) -> list[Allocation]:
-    """Where the weights of a layer are: in the matrix memory, in the external memory, or some in either."""
+    """Places of the weights of a layer: in the matrix memory, in the external memory, or some in either."""
     names = (part for name in layer.weights for part in (name, name + COPIED))
     return [allocations[name] for name in names if name in allocations]
 

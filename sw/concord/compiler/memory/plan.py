@@ -61,7 +61,7 @@ class Plan:
     temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
     #: Layers at the beginning whose results take no other tensor's place, and how often they are computed in a run.
     unshared: int = 0
-    turns: int = 1
+    repeats: int = 1
 
     def copy(self, storage: Storage, mem: Mem) -> Copy | None:
         """The copy of a tensor in a memory."""

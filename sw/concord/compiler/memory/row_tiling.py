@@ -117,7 +117,7 @@ class RowTiling:
         for storage in self.whole:
             for copy in plan.copies_of(storage):
                 copy.first_use = -1
-        plan.unshared, plan.turns = self.layers, len(self.tiles)
+        plan.unshared, plan.repeats = self.layers, len(self.tiles)
 
     def _reads_input_later(self, layer: Layer) -> bool:
         """True if a layer reads the input in tiles without new rows of it: then it stays while others are computed."""

@@ -59,7 +59,7 @@ def write_c_host(
 
 
 def column_bytes(made: HostPlan) -> bytes:
-    """What a source gives ``net_load``: all that is for the external memory, segment by segment."""
+    """Bytes that a source gives ``net_load``: all that is for the external memory, segment by segment."""
     return b"".join(segment.data for segment in columns_of(made.image))
 
 
