@@ -101,7 +101,7 @@ def _parts(config, region):
 
 async def _run(ctx, host):
     """Start the program, wait for its end, return the registers."""
-    start = REGISTERS[Reg.CONTROL].layout.pack(start=1, clear_flags=0, adds=0, reserved=0, pc=0)
+    start = REGISTERS[Reg.CONTROL].layout.pack(start=1, clear_flags=0, adds=0, keep_dram=0, reserved=0, pc=0)
     await host.write(ctx, RegionId.REGS, Reg.CONTROL, [start])
     while True:
         data = await host.request(ctx, Kind.WAIT, WAIT_CYCLES.pack(cycles=1000).to_bytes(4, "little"))
