@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from concord.host import Device, LinkedDevice
 from concord.image import Image
+from concord.image.columns import columns_of
 from concord.spec.memmap import RegionId, regions
 from concord.utils.arrays import Array
 
@@ -29,7 +30,7 @@ def load(device: Device, image: Image, console: Console, what: str = "load the i
     if not isinstance(device, LinkedDevice):
         device.load(image)
         return
-    columns = sum(len(part.data) for part in image.segments if part.region is RegionId.DRAM)
+    columns = sum(len(part.data) for part in columns_of(image))
     if columns >= _ANNOUNCED and device.carrier is not None:
         seconds = columns / device.carrier.bytes_per_second
         text = f"{columns / 1e6:.1f} MB of weights take {seconds:.0f} s with {device.carrier.text}"

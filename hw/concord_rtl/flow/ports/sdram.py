@@ -36,7 +36,8 @@ class SdramPads(Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        there = {part.name for part in platform.lookup("sdram", 0).ios} & {*_PINS, *_OPTIONAL_PINS}
+        known = {part.name for part in platform.lookup("sdram", 0).ios}
+        there = [*_PINS, *(name for name in _OPTIONAL_PINS if name in known)]
         resource, pins = platform.request("sdram", 0, dir=dict.fromkeys(there, "-")), self.pins
         clk: Any = io.Buffer("o", resource.clk)
         dq: Any = io.FFBuffer("io", resource.dq)

@@ -191,23 +191,22 @@ class RowTiled:
             self.starts.append(len(self.chains.builder))
             if index == 0 and tile < self.tiling.phases:
                 self.chains.narrow_inputs(self._input_heights(tile))
-            first, stop = self._rows(index, tile)
-            if stop > first:
-                later = [
-                    (k, stop - first) for k in range(index, self.tiling.layers) for first, stop in [self._rows(k, tile)]
-                ]
+            first, count = self._rows(index, tile)
+            if count:
+                later = ((k, self._rows(k, tile)[1]) for k in range(index, self.tiling.layers))
                 self.chains.between([(k, rows) for k, rows in later if rows])
-                self.chains.layer(index, first, stop - first)
+                self.chains.layer(index, first, count)
             for maker in (self.plan.layer(k) for k in range(index)):
                 for copy in self.plan.copies_of(maker.target):
                     if copy.last_use == index:
                         self._move(maker, copy.mem, tile)
 
     def _rows(self, index: int, tile: int) -> tuple[int, int]:
-        """The first row that a layer computes in a row tile, and the first one that it does not."""
+        """The first row that a layer computes in a row tile, and how many it computes."""
         layer = self.plan.layer(index)
         rows = self.tiling.tiles[tile][layer.target.root]
-        return layer.computed(rows.new), layer.computed(rows.stop)
+        first = layer.computed(rows.new)
+        return first, layer.computed(rows.stop) - first
 
     def _input_heights(self, tile: int) -> dict[Storage, int]:
         """Rows of the inputs that the host writes before a row tile."""
