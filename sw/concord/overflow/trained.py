@@ -241,7 +241,7 @@ def _configuration(trained: Trained, before: NpuConfig, bits: int) -> NpuConfig:
     """
     low, high = trained.weights
     try:
-        least = before.without(*(op for op in NEEDS if op != Op.COPY)).replace(
+        least = before.without(*(op for op in NEEDS if NEEDS[op] != "dram")).replace(
             name=f"{before.name}-x{trained.input_bits}w{trained.weight_bits}-a{bits or 'full'}",
             act_mant=trained.input_bits,
             wgt_mant=trained.weight_bits,

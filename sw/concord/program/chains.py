@@ -190,6 +190,51 @@ class WeightCopy:
 
 
 @dataclass(frozen=True)
+class VectorCopy:
+    """A copy of vectors between the external and a vector memory, as it is executed.
+
+    Parameters
+    ----------
+    pc : int
+        Address of its word.
+    column : int
+        First column in the external memory.
+    mem : Mem
+        The vector memory.
+    address : int
+        First vector there.
+    count : int
+        Vectors.
+    out : bool
+        Whether it writes the external memory.
+    """
+
+    pc: int
+    column: int
+    mem: Mem
+    address: int
+    count: int
+    out: bool
+
+    @property
+    def addresses(self) -> Ids:
+        """Addresses ``[count]`` in the vector memory."""
+        return self.address + np.arange(self.count) & VECTOR_MASK
+
+    def firsts(self, config: NpuConfig) -> Ids:
+        """First column ``[count]`` of each vector."""
+        return self.column + np.arange(self.count) * config.vector_columns(self.mem)
+
+    def columns(self, config: NpuConfig) -> int:
+        """Columns of all vectors."""
+        return self.count * config.vector_columns(self.mem)
+
+
+#: Copies from and to the external memory.
+MemoryCopy = WeightCopy | VectorCopy
+
+
+@dataclass(frozen=True)
 class ChainLoops:
     """Turns of the loops of a chain, of which ``rows`` is the innermost one."""
 

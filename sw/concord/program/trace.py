@@ -18,9 +18,11 @@ from concord.program.chains import (
     Chain,
     CodeScale,
     MatrixWrite,
+    MemoryCopy,
     MfuOp,
     Pad,
     Quant,
+    VectorCopy,
     VectorPlace,
     WeightCopy,
     Window,
@@ -32,6 +34,7 @@ from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import ExponentMode, Rounding
 from concord.spec.isa import MATRIX_ADDR_BITS, IllegalInstruction, Instruction, Mem, MvMode, Op, PipelineStage, Trap
 from concord.spec.operations import (
+    COPY_OPS,
     INTEGER_OPS,
     INTEGER_STATE_OPS,
     NEEDS,
@@ -41,14 +44,14 @@ from concord.spec.operations import (
 )
 
 #: Words that wait until everything before them has been written.
-_WAITING = frozenset({Op.HALT, Op.FENCE, Op.COPY, *INTEGER_OPS})
+_WAITING = frozenset({Op.HALT, Op.FENCE, *COPY_OPS, *INTEGER_OPS})
 
 #: Fields of integer instructions that name an address register.
 _REGISTERS = frozenset({"reg"})
 
 #: Items of integer chains, and all items that a word executes by itself.
 IntegerItem = IntegerChain | TensorStep
-OwnItem = IntegerItem | WeightCopy
+OwnItem = IntegerItem | MemoryCopy
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Event:
         The word waits until everything that was dispatched has been written, and until copies are over.
     words, jumps : int
         Words executed since the event before, this one included, and jumps to the beginning of a loop.
-    item : IntegerChain, TensorStep, WeightCopy or None
+    item : IntegerChain, TensorStep, MemoryCopy or None
         What the word executes by itself, before the next one.
     """
 
@@ -88,7 +91,7 @@ class Trace:
         Address of the word that trapped, or of ``halt``.
     events : tuple of Event
         What the sequencer does, in order.
-    items : tuple of Chain, IntegerChain, TensorStep and WeightCopy
+    items : tuple of Chain, IntegerChain, TensorStep and MemoryCopy
         Everything that is executed, in order.
     """
 
@@ -105,8 +108,13 @@ class Trace:
 
     @property
     def copies(self) -> tuple[WeightCopy, ...]:
-        """Copies from the external memory, in order."""
+        """Copies of weights from the external memory, in order."""
         return tuple(item for item in self.items if isinstance(item, WeightCopy))
+
+    @property
+    def vector_copies(self) -> tuple[VectorCopy, ...]:
+        """Copies of vectors from and to the external memory, in order."""
+        return tuple(item for item in self.items if isinstance(item, VectorCopy))
 
     def refuse_integers(self, purpose: str) -> None:
         """``ValueError`` if there are integer chains or tensor steps, for what knows other chains alone.
@@ -227,14 +235,8 @@ class _Sequencer:
             self.aregs[values["reg"]] = values["value"]
         elif op is Op.INC_ADDR:
             self.aregs[values["reg"]] = (self.aregs[values["reg"]] + values["step"]) & MATRIX_MASK
-        elif op is Op.COPY:
-            unit = (values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK
-            copy = WeightCopy(
-                self.pc, isa.COPY_UNIT * unit, values["matrix"], values["rows"], overlaps=bool(values["ahead"])
-            )
-            self.items.append(copy)
-            self.beside = copy if copy.overlaps else None
-            self.copies = still_there(self.copies, copy, self.config)
+        elif op in COPY_OPS:
+            self._copy(op, values)
         elif op in TENSOR_OPS:
             self.items.append(TensorStep(self.pc, op, **values))
         elif op is Op.I_RUN:
@@ -243,6 +245,17 @@ class _Sequencer:
             if len(self.loops) == self.config.loop_levels:
                 raise IllegalInstruction(Trap.LOOP_STACK, f"loops must nest at most {len(self.loops)} deep")
             self.loops.append([self.pc + 1, values["count"]])
+
+    def _copy(self, op: Op, values: dict[str, Any]) -> None:
+        column = isa.COPY_UNIT * ((values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK)
+        if op is Op.V_COPY:
+            place = Mem(values["mem"]), values["addr"], values["count"]
+            self.items.append(VectorCopy(self.pc, column, *place, out=bool(values["out"])))
+            return
+        copy = WeightCopy(self.pc, column, values["matrix"], values["rows"], overlaps=bool(values["ahead"]))
+        self.items.append(copy)
+        self.beside = copy if copy.overlaps else None
+        self.copies = still_there(self.copies, copy, self.config)
 
     def _integer_chain(self, values: dict[str, Any]) -> IntegerChain:
         state = self.state

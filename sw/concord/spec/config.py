@@ -36,12 +36,12 @@ from concord.spec.limits import (
     SCALED_BITS_MAX,
 )
 from concord.spec.link import TARGET
-from concord.spec.operations import NEEDS
+from concord.spec.operations import NEEDS, Mem
 
 #: Raised whenever the meaning of a program, an image or a frame changes.
 SPEC_VERSION = 5
 #: Version of the instructions that only configurations with an external memory have.
-COPY_VERSION = 2
+COPY_VERSION = 3
 
 #: Matrix rows that an element-serial configuration multiplies at a time.
 SERIAL_ROWS = 2
@@ -366,6 +366,11 @@ class NpuConfig:
     def row_columns(self) -> int:
         """Columns of the external memory that a row of a tile takes: its exponent, and its mantissas."""
         return 1 + self.native // self.column_mantissas
+
+    def vector_columns(self, mem: Mem) -> int:
+        """Columns of the external memory that a vector takes."""
+        word = self.wide_word if mem is Mem.WIDE else self.narrow_word
+        return -(-word.width // self.sdram.width)
 
     @property
     def table_addr_bits(self) -> int:

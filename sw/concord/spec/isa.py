@@ -49,11 +49,17 @@ Configurations without ``writable_matrix`` have no ``m_wr``.
 
 ``copy`` waits until every chain has been written and the copy before it is over. The next instruction starts when the
 copy is over, or at once with ``ahead``: then ``fence``, ``halt``, the next ``copy`` and instructions of training wait
-for it. It reads ``rows`` rows of tiles one after the other from column ``64 * (dram + register)`` of the external
+for it, as ``v_copy`` does. It reads ``rows`` rows of tiles one after the other from column ``64 * (dram + register)`` of the external
 memory on (modulo ``2**18`` units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N
 mantissas: two a column, the first in the low byte, where they have at most 8 bits, else one a column. Row q of them
-becomes row q % (T*N) of all N/L words of the tile at  matrix + q // (T*N) * (N/L). Configurations without ``dram`` have
-no ``copy``; without a working memory it traps with ``NO_DRAM``.
+becomes row q % (T*N) of all N/L words of the tile at  matrix + q // (T*N) * (N/L).
+
+``v_copy`` waits as ``copy`` does, and the next instruction starts when it is over. It copies ``count`` vectors that
+follow each other from the external memory to a vector memory, or back with ``out``: from vector ``addr`` on there (modulo
+``2**14``), and from column ``64 * (dram + register)`` on in the external memory. A vector takes as many columns as its
+word needs, the low bits of the word in the first of them; what is left of the last column is zero.
+
+Configurations without ``dram`` have no ``copy`` and no ``v_copy``; without a working memory both trap with ``NO_DRAM``.
 
 Configurations with ``integer_chains`` have instructions ``t_`` and ``i_`` for training: :mod:`concord.spec.integers`
 says what they mean.
@@ -261,6 +267,19 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         ),
         "Wait until chains and copies are over, then copy rows of tiles from the external to the matrix memory.",
         least=(("rows", 1),),
+    ),
+    Instruction(
+        Op.V_COPY,
+        _lay(
+            Field("reg", ADDR_REG_BITS, doc="address register added to ``dram``"),
+            Field("dram", MATRIX_ADDR_BITS, doc="first column in the external memory, in units of 64 columns"),
+            Field("addr", VECTOR_ADDR_BITS, doc="first vector in the vector memory"),
+            Field("count", VECTOR_ADDR_BITS, doc="vectors"),
+            Field("mem", 1, doc="0 narrow, 1 wide"),
+            Field("out", 1, doc="0 from the external memory, 1 to it"),
+        ),
+        "Wait until chains and copies are over, then copy vectors between the external and a vector memory.",
+        least=(("count", 1),),
     ),
     Instruction(Op.V_RD, _VECTOR, "Start a chain: read vectors.", (PipelineStage.READ,)),
     Instruction(

@@ -22,6 +22,7 @@ class Op(IntEnum):
     SET_QUANT = 0x0C
     SET_SCALE = 0x0D
     COPY = 0x0E
+    V_COPY = 0x0F
     V_RD = 0x10
     MV_MUL = 0x11
     V_MAX = 0x12
@@ -59,11 +60,13 @@ class Op(IntEnum):
 TENSOR_OPS = (Op.T_SET, Op.T_MUL, Op.T_FIT, Op.T_SCALE, Op.T_ADD, Op.T_BIAS, Op.T_UPD)
 INTEGER_STATE_OPS = (Op.I_PLANES, Op.I_SRC, Op.I_MAT, Op.I_TAPS, Op.I_OPD, Op.I_DST, Op.I_COL, Op.I_ROW)
 INTEGER_OPS = (*TENSOR_OPS, *INTEGER_STATE_OPS, Op.I_RUN)
+#: Copies from and to the external memory.
+COPY_OPS = (Op.COPY, Op.V_COPY)
 #: Parameters of a configuration without which it does not have operations; it has all others.
 NEEDS: dict[int, str] = {
     **dict.fromkeys((Op.SET_SCALE, Op.VV_SCALE), "code_scaling"),
     Op.M_WR: "writable_matrix",
-    Op.COPY: "dram",
+    **dict.fromkeys((Op.COPY, Op.V_COPY), "dram"),
     **dict.fromkeys(INTEGER_OPS, "integer_chains"),
 }
 #: Operations that may end a chain.
