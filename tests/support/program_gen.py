@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from concord.image import Memories
+from concord.image.packing import to_vector_columns
 from concord.program import Address, Chain, Pad, Quant, VectorPlace, Window, trace
 from concord.program.builder import ProgramBuilder
 from concord.program.chains import MatrixWrite
@@ -24,6 +25,8 @@ from concord.spec.operations import INTEGER_STATE_OPS
 
 #: Columns of the external memory that programs copy from.
 LOADED_COLUMNS = 1 << 13
+#: Columns of weights; those of narrow vectors and those of wide ones follow.
+WEIGHT_COLUMNS, VECTOR_COLUMNS = 3 << 11, 1 << 10
 _MIDDLE = 1 << VECTOR_ADDR_BITS - 1
 _MOST_VECTORS = 24
 _ADD = (Op.VV_ADD, Op.VV_SUB, Op.VV_RSUB, Op.VV_MAX, Op.VV_MIN)
@@ -122,7 +125,8 @@ def random_memories(config: NpuConfig, rng) -> Memories:
     memories.narrow_exp[:] = draw.integers(spread[0], spread[1] + 1, memories.narrow_exp.shape)
     memories.matrix_mant[:] = random_codes(draw, memories.matrix_mant.shape, wgt.q_max)
     if config.dram:
-        memories.dram[:LOADED_COLUMNS] = _columns(config, draw)
+        memories.dram[:WEIGHT_COLUMNS] = _columns(config, draw)
+        _put_vectors(memories, rng)
     low = wgt.exp_min if wild else max(wgt.exp_min, wgt.exp_max - 10)
     memories.matrix_exp[:] = draw.integers(low, wgt.exp_max + 1, memories.matrix_exp.shape)
     for slot in range(config.table_slots):
@@ -144,11 +148,23 @@ def random_memories(config: NpuConfig, rng) -> Memories:
 def _columns(config: NpuConfig, draw):
     """Columns that are valid as exponents and as mantissas: rows begin anywhere."""
     wgt, bits, size = config.wgt, config.sdram.width // config.column_mantissas, config.wgt_mant
-    shape = LOADED_COLUMNS, config.column_mantissas
+    shape = WEIGHT_COLUMNS, config.column_mantissas
     codes = random_codes(draw, shape, wgt.q_max) & (1 << size) - 1
     exps = codes[:, 0] & (1 << config.wgt_exp_width) - 1
     codes[:, 0] = np.where(exps > wgt.exp_max - wgt.exp_min, 1, codes[:, 0])
     return (codes << bits * np.arange(config.column_mantissas)).sum(axis=1)
+
+
+def _put_vectors(memories: Memories, rng) -> None:
+    """Vectors in the external memory, as they are in the vector memories somewhere."""
+    config = memories.config
+    for mem in Mem:
+        count = VECTOR_COLUMNS // config.vector_columns(mem)
+        arrays = memories.vectors(mem)
+        at = np.array([rng.randrange(len(arrays[0])) for _ in range(count)])
+        columns = to_vector_columns(config, mem, *(array[at] for array in arrays)).ravel()
+        first = WEIGHT_COLUMNS + mem * VECTOR_COLUMNS
+        memories.dram[first : first + len(columns)] = columns
 
 
 # Programs --------------------------------------------------------------------------------------
@@ -188,6 +204,8 @@ class _Generator:
                 size -= inside
             elif self.copies and roll > 0.85:
                 self._copy()
+            elif self.config.dram and roll > 0.75:
+                self._copy_vectors()
             elif roll < 0.17:
                 self.builder.emit(rng.choice([Op.NOP, Op.FENCE]))
             elif roll < 0.25 and level == 0:
@@ -222,12 +240,26 @@ class _Generator:
         tiles = config.matrix_depth // config.steps
         tile = rng.randrange(tiles)
         rows = rng.choice([1, 2, config.rows, rng.randint(1, (tiles - tile) * config.rows)])
-        rows = min(rows, (tiles - tile) * config.rows, LOADED_COLUMNS // 4 // config.row_columns)
+        rows = min(rows, (tiles - tile) * config.rows, WEIGHT_COLUMNS // 4 // config.row_columns)
         number = rng.choice(list(self.registers))
         low, high = self.registers[number]
-        last = (LOADED_COLUMNS - rows * config.row_columns) // COPY_UNIT
+        last = (WEIGHT_COLUMNS - rows * config.row_columns) // COPY_UNIT
         unit = rng.randint(max(0, -low), last - max(0, high))
         self.builder.copy(number, unit, tile * config.steps, rows, ahead=int(rng.random() < 0.7))
+
+    def _copy_vectors(self) -> None:
+        """A copy of vectors whose columns follow each other as in all other copies of their memory."""
+        rng, config, mem = self.rng, self.config, self.rng.choice(list(Mem))
+        size, words = config.vector_columns(mem), config.wide_depth if mem is Mem.WIDE else config.narrow_depth
+        first = WEIGHT_COLUMNS + mem * VECTOR_COLUMNS
+        begin = size * rng.randint(0, (VECTOR_COLUMNS // COPY_UNIT - 1) // size)
+        room = (VECTOR_COLUMNS - begin * COPY_UNIT) // size
+        addr = rng.randrange(words)
+        count = min(rng.choice([1, 2, rng.randint(1, 40)]), room, words - addr)
+        number = rng.choice([number for number, (low, high) in self.registers.items() if low == high])
+        unit = first // COPY_UNIT + begin - self.registers[number][0]
+        out = int(rng.random() < 0.5)
+        self.builder.v_copy(number, unit, addr, count, mem=int(mem), out=out)
 
     # State -------------------------------------------------------------------------------------
 

@@ -24,11 +24,13 @@ import numpy.typing as npt
 
 from concord.golden import binary16, blocks
 from concord.image import Image, Memories
-from concord.program import Chain, Quant, trace
+from concord.program import Chain, Quant, Trace, trace
 from concord.program.access import VECTORS, Access, Segment
 from concord.program.allocator import COPIED
+from concord.program.chains import VectorCopy
 from concord.program.flags import where_of
 from concord.program.matrix_writes import row_words
+from concord.program.vector_copies import ExternalVectors
 from concord.program.weights import ProductWeights, weights_key
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat, ExponentMode, Rounding
@@ -285,14 +287,18 @@ class _Run:
 
     def go(self, pc: int) -> Flow:
         """All phases."""
+        runs = [trace(self.memories.program.tolist(), self.config, phase.pc) for phase in self.image.schedule(pc)]
+        self._external = ExternalVectors(self.config, runs)
+        self._external.check()
+        self._held = {mem: self._known(self._loaded(mem)) for mem in Mem}
         regions = {port.name: port.region for port in (*self.image.inputs, *self.image.outputs)}
-        for phase in self.image.schedule(pc):
+        for phase, run in zip(self.image.schedule(pc), runs, strict=True):
             for part in phase.inputs:
                 place = slice(part.address, part.address + part.count)
                 self.words[VECTORS[regions[part.port]]][place] = self.ports[part.port][
                     part.first : part.first + part.count
                 ]
-            self._program(phase.pc)
+            self._program(run)
             for part in phase.outputs:
                 place = slice(part.address, part.address + part.count)
                 self.outputs[part.port][part.first : part.first + part.count] = self.words[VECTORS[regions[part.port]]][
@@ -362,18 +368,34 @@ class _Run:
 
     # Chains ------------------------------------------------------------------------------------
 
-    def _program(self, pc: int) -> None:
-        run = trace(self.memories.program.tolist(), self.config, pc)
+    def _program(self, run: Trace) -> None:
         if run.trap is not Trap.NONE:
             raise ValueError(f"program must end with halt, not trap with {run.trap.name} at {run.pc}")
         run.refuse_integers("be derived")
         noise = blocks.Noise(self.config.mfu_lanes)
-        for chain in run.chains:
+        for chain in run.items:
+            if isinstance(chain, VectorCopy):
+                self._copy(chain)
+            if not isinstance(chain, Chain):
+                continue
             taken = None
             if chain.quant.rounding is Rounding.STOCHASTIC and chain.converts:
                 taken = noise.take(chain.vectors * self.config.beats).reshape(-1, chain.rows, self.config.native)
             self._chain(chain, taken)
             self._chains += 1
+
+    def _loaded(self, mem: Mem) -> Ids:
+        """Elements of the vectors that the external memory holds at first and that runs copy."""
+        fields = self._external.loaded(mem, self.memories)
+        return constant(fields[0].astype(np.uint16) if mem is Mem.WIDE else blocks.to_binary16(*fields))
+
+    def _copy(self, copy: VectorCopy) -> None:
+        """A copy between the external and a vector memory makes no vector."""
+        held, words, slots = self._held[copy.mem], self.words[copy.mem], self._external.slots(copy)
+        if copy.out:
+            held[slots] = words[copy.addresses]
+        else:
+            words[copy.addresses] = held[slots]
 
     def _chain(self, chain: Chain, noise: npt.NDArray[np.uint16] | None) -> None:
         if chain.scale is not None:

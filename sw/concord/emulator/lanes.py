@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -11,8 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from concord.emulator.kernels import decode, encode
 from concord.emulator.tiles import Tiles
 from concord.image import Memories
+from concord.image.packing import from_vector_columns, to_vector_columns
 from concord.operations.float32 import Pool
-from concord.program.access import LOWEST
+from concord.program.access import LOWEST, depth
+from concord.program.chains import VectorCopy
+from concord.program.vector_copies import ExternalVectors
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat
 from concord.spec.isa import Mem
@@ -22,6 +26,11 @@ from concord.utils.arrays import Array, Bits, Float32s, Ids
 MATRIX: Literal["matrix"] = "matrix"
 Memory = Mem | Literal["matrix"]
 COPIED: tuple[Memory, ...] = (*Mem, MATRIX)
+
+
+def after(config: NpuConfig, mem: Mem) -> int:
+    """Words of a vector memory in lanes: its own, and those for what lies outside an image."""
+    return depth(config, mem) + 2
 
 
 class BlockMemory(NamedTuple):
@@ -55,16 +64,19 @@ class Lanes:
 
     Members
     -------
-    wide, narrow : float32 ``[depth + 2, N, B]``
+    wide, narrow : float32 ``[words, N, B]``
         Values of the elements.
-    wide_rows, narrow_rows : float32 ``[(depth + 2) * N, B]``
+    wide_rows, narrow_rows : float32 ``[words * N, B]``
         The same memory, by element.
-    scale : float32 ``[narrow_depth + 2, B]``
+    scale : float32 ``[words, B]``
         Two to the power of the shared exponent.
-    grain : float32 ``[narrow_depth + 2, B]``
+    grain : float32 ``[words, B]``
         A power of two that the elements are multiples of: the same, or infinity where all are zero.
     narrow_blocks : BlockMemory
         The narrow memory.
+    vectors : ExternalVectors
+        Which vectors of the external memory there are, after the words of the vector memory that they are copied from
+        and to: from ``depth + 2`` on.
     tiles : Tiles
         Which tiles there are.
     matrix : BlockMemory
@@ -76,18 +88,10 @@ class Lanes:
 
     def __init__(self, config: NpuConfig, batch: int):
         self.config, self.batch = config, batch
-        self.wide: Float32s = np.zeros((config.wide_depth + 2, config.native, batch), dtype=np.float32)
-        self.narrow: Float32s = np.zeros((config.narrow_depth + 2, config.native, batch), dtype=np.float32)
-        self.scale: Float32s = np.ones((config.narrow_depth + 2, batch), dtype=np.float32)
-        self.wide[config.wide_depth + LOWEST] = -np.inf
-        self.narrow[config.narrow_depth + LOWEST] = -np.inf
-        self.scale[config.narrow_depth :] = 2.0**config.act_exp_min
-        self.grain = np.full_like(self.scale, np.inf)
-        self.wide_rows, self.narrow_rows = (memory.reshape(-1, batch) for memory in (self.wide, self.narrow))
-        self.narrow_blocks = BlockMemory(self.narrow, self.narrow_rows, self.scale, self.grain)
         self.tiles: Tiles
         self.matrix: BlockMemory
         self._make_tiles(Tiles(config))
+        self._make_vectors(ExternalVectors(config))
         self.pool = Pool()
 
     def memory(self, mem: Mem) -> Float32s:
@@ -102,12 +106,34 @@ class Lanes:
         """The narrow memory, or the tiles, and the format of their vectors."""
         return (self.matrix, self.config.wgt) if matrix else (self.narrow_blocks, self.config.act)
 
-    def hold(self, tiles: Tiles) -> None:
-        """Have these tiles, whose contents must be loaded or written then."""
+    def hold(self, tiles: Tiles, vectors: ExternalVectors) -> None:
+        """Have these tiles and vectors of the external memory; all contents must be loaded or written then."""
+        if not all(np.array_equal(vectors.firsts[mem], self.vectors.firsts[mem]) for mem in Mem):
+            self._make_vectors(vectors)
         if np.array_equal(tiles.numbers, self.tiles.numbers):
             self.tiles = tiles
         else:
             self._make_tiles(tiles)
+
+    def _make_vectors(self, vectors: ExternalVectors) -> None:
+        self.vectors, native, batch = vectors, self.config.native, self.batch
+        words = {mem: after(self.config, mem) + len(vectors.firsts[mem]) for mem in Mem}
+        self.wide: Float32s = np.zeros((words[Mem.WIDE], native, batch), dtype=np.float32)
+        self.narrow: Float32s = np.zeros((words[Mem.NARROW], native, batch), dtype=np.float32)
+        self.scale: Float32s = np.ones((words[Mem.NARROW], batch), dtype=np.float32)
+        self.wide[self.config.wide_depth + LOWEST] = -np.inf
+        self.narrow[self.config.narrow_depth + LOWEST] = -np.inf
+        self.scale[self.config.narrow_depth :] = 2.0**self.config.act_exp_min
+        self.grain = np.full_like(self.scale, np.inf)
+        self.wide_rows, self.narrow_rows = (memory.reshape(-1, batch) for memory in (self.wide, self.narrow))
+        self.narrow_blocks = BlockMemory(self.narrow, self.narrow_rows, self.scale, self.grain)
+
+    def copy_vectors(self, copy: VectorCopy) -> None:
+        """Execute a copy between the external and a vector memory."""
+        source, target = copy.way(after(self.config, copy.mem) + self.vectors.slots(copy))
+        arrays = [self.wide] if copy.mem is Mem.WIDE else [self.narrow, self.scale, self.grain]
+        for array in arrays:
+            array[target] = array[source]
 
     def _make_tiles(self, tiles: Tiles) -> None:
         self.tiles, count = tiles, len(tiles.numbers) * self.config.rows
@@ -121,13 +147,32 @@ class Lanes:
         """Copy the words at some addresses, or rows of tiles, into every lane."""
         if not at.size:
             return
-        if mem is MATRIX:
+        if mem == MATRIX:
             self._load_rows(memories, at)
             return
+        inside, external = self._apart(mem, at)
+        if inside.size:
+            self._put(mem, inside, [array[inside] for array in memories.vectors(mem)])
+        if external.size:
+            columns = memories.dram[self._columns(mem, external)]
+            self._put(mem, external, from_vector_columns(self.config, mem, columns))
+
+    def _put(self, mem: Mem, at: Ids, fields: Sequence[Array]) -> None:
+        """Set vectors in every lane."""
         if mem is Mem.WIDE:
-            self.wide[at] = decode(memories.wide[at])[..., None]
+            self.wide[at] = decode(fields[0])[..., None]
         else:
-            self.put_narrow(at, memories.narrow_mant[at][None], memories.narrow_exp[at][None])
+            self.put_narrow(at, *(values[None] for values in fields))
+
+    def _apart(self, mem: Mem, at: Ids) -> tuple[Ids, Ids]:
+        """Words of a memory, and vectors of the external memory."""
+        external = at >= after(self.config, mem)
+        return at[~external], at[external]
+
+    def _columns(self, mem: Mem, at: Ids) -> Ids:
+        """Columns ``[vectors, columns]`` of vectors of the external memory."""
+        firsts = self.vectors.firsts[mem][at - after(self.config, mem)]
+        return np.asarray(firsts[:, None] + np.arange(self.config.vector_columns(mem)))
 
     def _load_rows(self, memories: Memories, rows: Ids) -> None:
         words, row = self.tiles.words(rows)
@@ -141,17 +186,25 @@ class Lanes:
         """Copy the words at some addresses, or rows of tiles that were written, back from the first lane."""
         if not at.size:
             return
-        if mem is MATRIX:
+        if mem == MATRIX:
             places, place = self.tiles.places(at), self.tiles.words(at)
             scale = self.matrix.scale[places, :1]
             mant = (self.matrix.values[places, :, 0] / scale).astype(np.int16)
             memories.matrix_mant[place] = mant.reshape(*place[0].shape, -1)
             memories.matrix_exp[place] = np.frexp(scale)[1] - 1
-        elif mem is Mem.WIDE:
-            memories.wide[at] = encode(self.wide[at, :, 0])
-        else:
-            mant, exp = self.get_narrow(at, 1)
-            memories.narrow_mant[at], memories.narrow_exp[at] = mant[0], exp[0]
+            return
+        inside, external = self._apart(mem, at)
+        for array, values in zip(memories.vectors(mem), self._get(mem, inside), strict=True):
+            array[inside] = values
+        if external.size:
+            columns = to_vector_columns(self.config, mem, *self._get(mem, external))
+            memories.dram[self._columns(mem, external)] = columns
+
+    def _get(self, mem: Mem, at: Ids) -> list[Array]:
+        """Vectors of the first lane."""
+        if mem is Mem.WIDE:
+            return [encode(self.wide[at, :, 0])]
+        return [values[0] for values in self.get_narrow(at, 1)]
 
     def put_wide(self, at: Ids | slice, patterns: Bits) -> None:
         """Set vectors from patterns ``[batch, count, N]``; one entry counts for all lanes."""

@@ -12,7 +12,7 @@ from concord.emulator.fused import LoadRule
 from concord.emulator.inputs import Inputs, Narrow, Numbers, Wide
 from concord.emulator.integers import IntegerUnit
 from concord.emulator.kernels import decode
-from concord.emulator.lanes import COPIED, MATRIX, Lanes, Memory
+from concord.emulator.lanes import COPIED, MATRIX, Lanes, Memory, after
 from concord.emulator.outputs import Outputs
 from concord.emulator.phases import BatchPhase, Footprint, footprint
 from concord.emulator.plan import ChainSlice, chain_slices
@@ -24,7 +24,9 @@ from concord.golden import blocks
 from concord.image import Memories
 from concord.program import Chain, Span, Trace, trace
 from concord.program.access import VECTORS, Access
+from concord.program.chains import VectorCopy
 from concord.program.matrix_copies import left_by, write_copy
+from concord.program.vector_copies import ExternalVectors
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import Rounding
@@ -64,7 +66,7 @@ class _Plan:
 
     trace: Trace
     run: Run
-    steps: tuple[tuple[ChainSlice, Bits | None], ...]
+    steps: tuple[tuple[ChainSlice | VectorCopy, Bits | None], ...]
 
 
 class Emulator:
@@ -121,6 +123,7 @@ class Emulator:
         """Forget what was prepared: to be called after program, weights or tables were changed in place."""
         self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._tiles_of: dict[tuple[int, ...], Tiles] = {}
+        self._external: dict[tuple[int, ...], ExternalVectors] = {}
         #: Tiles of the memories that runs have written.
         self._written: frozenset[int] = frozenset()
         self._traces: dict[int, Trace] = {}
@@ -166,9 +169,10 @@ class Emulator:
                 self._trace(pc).refuse_integers("be watched")
             return self._run_in_order(self._trace(pc))
         fast = self._load_rule.fast(1, self._count(pc))
-        tiles = self._tiles([pc])
-        lanes, plan, touched = self._single, self._plan(1, pc, fast, tiles), self._footprint(pc, tiles)
-        lanes.hold(tiles)
+        tiles, vectors = self._tiles([pc]), self._vectors([pc])
+        lanes, plan = self._single, self._plan(1, pc, fast, tiles)
+        touched = self._footprint(pc, tiles, vectors)
+        lanes.hold(tiles, vectors)
         self._load(lanes, touched.live)
         steps: list[Ids] = []
         self.memories.flags |= self._execute(plan, lanes, 1, steps)
@@ -264,7 +268,8 @@ class Emulator:
         tiles = self._tiles([phase.pc for phase in phases])
         plans = [self._plan(size, phase.pc, fast, tiles) for phase in phases]
         touched = self._touched(phases)
-        lanes = self._take_lanes(size, min(workers, len(chunks)), tiles)
+        vectors = self._vectors([phase.pc for phase in phases])
+        lanes = self._take_lanes(size, min(workers, len(chunks)), tiles, vectors)
 
         def work(worker: int, starts: Iterator[int]) -> tuple[dict[int, list[list[Any]]], Bytes]:
             worker_lanes, flags, load = lanes[worker], np.zeros_like(self.memories.flags), touched.live
@@ -323,14 +328,14 @@ class Emulator:
             return size, self._workers
         return chunk(batch, self._most, 1), 1
 
-    def _take_lanes(self, size: int, workers: int, tiles: Tiles) -> list[Lanes]:
+    def _take_lanes(self, size: int, workers: int, tiles: Tiles, vectors: ExternalVectors) -> list[Lanes]:
         """Memories of the workers; those of the last batch if they are as large."""
         if self._shared and self._shared[0].batch != size:
             self._shared = []
         while len(self._shared) < workers:
             self._shared.append(Lanes(self.config, size))
         for lanes in self._shared:
-            lanes.hold(tiles)
+            lanes.hold(tiles, vectors)
         return self._shared
 
     def _count(self, pc: int) -> int:
@@ -347,6 +352,13 @@ class Emulator:
             self._tiles_of[key] = Tiles(self.config, chains, self._written)
         return self._tiles_of[key]
 
+    def _vectors(self, pcs: Sequence[int]) -> ExternalVectors:
+        """Vectors of the external memory that these programs copy."""
+        key = tuple(pcs)
+        if key not in self._external:
+            self._external[key] = ExternalVectors(self.config, map(self._trace, pcs))
+        return self._external[key]
+
     def _plan(self, size: int, pc: int, fast: bool, tiles: Tiles) -> _Plan:
         key = (size, pc, fast, tiles.key)
         if key not in self._plans:
@@ -357,8 +369,12 @@ class Emulator:
         run = self._trace(pc)
         noise = blocks.Noise(self.config.mfu_lanes)
         known: dict[Chain, list[ChainSlice]] = {}
-        steps: list[tuple[ChainSlice, Bits | None]] = []
-        for chain in run.chains:
+        steps: list[tuple[ChainSlice | VectorCopy, Bits | None]] = []
+        for chain in run.items:
+            if isinstance(chain, VectorCopy):
+                steps.append((chain, None))
+            if not isinstance(chain, Chain):
+                continue
             if chain not in known:
                 known[chain] = chain_slices(self._access(chain), self._fetch(chain, tiles), tiles, size, fast)
             taken = None
@@ -368,16 +384,25 @@ class Emulator:
         return _Plan(run, report(run, self.config), tuple(steps))
 
     def _touched(self, phases: Sequence[BatchPhase]) -> Footprint:
-        tiles = self._tiles([phase.pc for phase in phases])
+        pcs = [phase.pc for phase in phases]
+        tiles, vectors = self._tiles(pcs), self._vectors(pcs)
         key = (tiles.key, *(phase.key for phase in phases))
         if key not in self._whole:
-            self._whole[key] = footprint((phase, self._footprint(phase.pc, tiles)) for phase in phases)
+            self._whole[key] = footprint((phase, self._footprint(phase.pc, tiles, vectors)) for phase in phases)
         return self._whole[key]
 
-    def _footprint(self, pc: int, tiles: Tiles) -> Footprint:
-        if (pc, tiles.key) not in self._footprints:
+    def _footprint(self, pc: int, tiles: Tiles, vectors: ExternalVectors) -> Footprint:
+        key = pc, tiles.key, vectors.key
+        if key not in self._footprints:
             footprint = Footprint()
-            for access in map(self._access, dict.fromkeys(self._trace(pc).chains)):
+            for item in dict.fromkeys(self._trace(pc).items):
+                if isinstance(item, VectorCopy):
+                    source, target = item.way(after(self.config, item.mem) + vectors.slots(item))
+                    footprint.read(item.mem, set(source.tolist()))
+                    footprint.write(item.mem, set(target.tolist()))
+                if not isinstance(item, Chain):
+                    continue
+                access = self._access(item)
                 for mem in Mem:
                     footprint.read(mem, access.read(mem))
                 if tiles.own(access.chain):
@@ -386,13 +411,14 @@ class Emulator:
                     footprint.write(mem, access.written(mem))
                 if access.rows is not None:
                     footprint.write(MATRIX, set(access.rows.ravel().tolist()))
-            self._footprints[pc, tiles.key] = footprint
-        return self._footprints[pc, tiles.key]
+            self._footprints[key] = footprint
+        return self._footprints[key]
 
     def _trace(self, pc: int) -> Trace:
         if pc not in self._traces:
             self._traces[pc] = made = trace(self.memories.program.tolist(), self.config, pc)
             check_written_once(made, self.config)
+            ExternalVectors(self.config, self._traces.values()).check()
         return self._traces[pc]
 
     def _access(self, chain: Chain) -> Access:
@@ -418,6 +444,9 @@ class Emulator:
         flags = np.zeros_like(self.memories.flags)
         with np.errstate(all="ignore"):
             for part, noise in plan.steps:
+                if isinstance(part, VectorCopy):
+                    lanes.copy_vectors(part)
+                    continue
                 if self._watch is not None:
                     self._watch(part, lanes, count)
                 raised = part.run(lanes, self._slots, self._table, noise)

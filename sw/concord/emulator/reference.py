@@ -21,10 +21,11 @@ from concord.golden.scale import scale_accumulators
 from concord.image import Memories
 from concord.operations import OPERATIONS
 from concord.program import Chain, MfuOp, Trace, trace
-from concord.program.chains import WeightCopy
+from concord.program.chains import VectorCopy, WeightCopy
 from concord.program.matrix_copies import write_copy
 from concord.program.matrix_writes import broken_matrix_rules, row_words
 from concord.program.sliding import broken_rules
+from concord.program.vector_copies import ExternalVectors, write_vectors
 from concord.spec.formats import BINARY16_INF, BlockFormat, Flag, Rounding
 from concord.spec.isa import Mem, Op
 from concord.utils.arrays import Bits, Bools, Ids, Integers, Ints
@@ -59,6 +60,7 @@ class ReferenceMachine:
         self.start()
         run = trace(self.memories.program.tolist(), self.config, pc)
         check_written_once(run, self.config)
+        ExternalVectors(self.config, [run]).check()
         return self.execute(run, self._integers)
 
     def execute(self, run: Trace, integers: IntegerUnit | ReferenceIntegers | None) -> Run:
@@ -72,6 +74,9 @@ class ReferenceMachine:
                 continue
             if isinstance(item, WeightCopy):
                 write_copy(item, self.memories, self.memories.matrix_mant, self.memories.matrix_exp)
+                continue
+            if isinstance(item, VectorCopy):
+                write_vectors(item, self.memories)
                 continue
             assert integers is not None
             try:

@@ -13,7 +13,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.formats import Flag
 from concord.spec.integers import FACTORS, TENSORS, UPDATE_COUNTERS
 from concord.spec.memmap import Region, RegionId, regions
-from concord.spec.operations import Op
+from concord.spec.operations import Mem, Op
 from concord.utils.arrays import Array, Bits, Bytes, Ints
 
 
@@ -90,6 +90,10 @@ class Memories:
         """Descriptor of one table."""
         names = [field.name for field in self.config.table_slot.fields]
         return dict(zip(names, self.slots[number].tolist(), strict=True))
+
+    def vectors(self, mem: Mem) -> list[Array]:
+        """Arrays of a vector memory: patterns, or mantissas and exponents."""
+        return [self.wide] if mem is Mem.WIDE else [self.narrow_mant, self.narrow_exp]
 
     def flag_union(self) -> int:
         """All sticky flags together."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from concord.golden import binary16
 from concord.golden.blocks import Quantized, dequantize, quantize, quantize_float
-from concord.image.words import pack_words, to_integers
+from concord.image.words import pack_words, to_integers, unpack_words
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BlockFormat
+from concord.spec.operations import Mem
 from concord.spec.windows import tap_lanes
-from concord.utils.arrays import FloatArray
+from concord.utils.arrays import FloatArray, Ints
 
 #: Type of elements of vectors.
 Element = TypeVar("Element", bound=np.generic)
@@ -130,6 +131,29 @@ def pack_columns(blocks: Quantized, config: NpuConfig) -> NDArray[np.uint16]:
     codes = (mant.reshape(-1, n // count, count) & (1 << config.wgt_mant) - 1) << bits * np.arange(count)
     stored = exp.reshape(-1, 1) - config.wgt_exp_min
     return np.concatenate([stored, codes.sum(axis=2)], axis=1).astype(np.uint16).ravel()
+
+
+def to_vector_columns(config: NpuConfig, mem: Mem, *fields: NDArray[Any]) -> NDArray[np.uint16]:
+    """Vectors as columns ``[count, columns]`` of the external memory.
+
+    ``fields`` are patterns ``[count, N]`` of wide vectors, or mantissas ``[count, N]`` and exponents ``[count]``.
+    """
+    if mem is Mem.WIDE:
+        return fields[0].astype(np.uint16)
+    layout, size = config.narrow_word, config.sdram.width // 8 * config.vector_columns(mem)
+    words = pack_words(layout, **dict(zip((field.name for field in layout.fields), fields, strict=True)))
+    padded = np.zeros((len(words), size), dtype=np.uint8)
+    padded[:, : layout.nbytes] = words
+    return padded.view("<u2")
+
+
+def from_vector_columns(config: NpuConfig, mem: Mem, columns: NDArray[np.uint16]) -> tuple[Ints, ...]:
+    """Inverse of :func:`to_vector_columns`; bits above a word are left out."""
+    if mem is Mem.WIDE:
+        return (columns.astype(np.int64),)
+    layout = config.narrow_word
+    data = np.ascontiguousarray(columns, dtype="<u2").view(np.uint8)[:, : layout.nbytes]
+    return tuple(unpack_words(layout, data).values())
 
 
 def quantize_depthwise(weights: ArrayLike, config: NpuConfig, mant: int | None = None) -> Quantized:

@@ -20,15 +20,16 @@ from concord.operations import OPERATIONS, Ends
 from concord.overflow.machine import WRITTEN
 from concord.program import Chain, trace
 from concord.program.access import LOWEST, VECTORS, Access, depth
-from concord.program.chains import Quant
+from concord.program.chains import Quant, VectorCopy
 from concord.program.flags import layer_of
+from concord.program.vector_copies import ExternalVectors
 from concord.program.weights import ProductWeights, Weights
 from concord.spec.config import NpuConfig
 from concord.spec.formats import BINARY16_MAX, SCALED_MAX, ExponentMode, Rounding
 from concord.spec.isa import Mem, Op
 from concord.sums.histogram import SumStage
 from concord.sums.reach import Extremes
-from concord.utils.arrays import FloatArray, Ids
+from concord.utils.arrays import Array, FloatArray, Ids
 
 #: Sums of magnitudes up to two to the power of this, in units of the grid, are exact in float64.
 _EXACT_BITS = 52
@@ -38,29 +39,36 @@ _CHUNK = 1 << 18
 
 
 class _Store:
-    """Intervals of the vector memories.
+    """Intervals of the vector memories, of what lies outside an image, and of vectors of the external memory.
 
     Members
     -------
     ends : dict
-        By memory: lower and upper ends ``[depth + 2, N]``.
-    mants : pair of arrays ``[narrow_depth + 2, N]``
+        By memory: lower and upper ends ``[depth + 2 + vectors, N]``.
+    mants : pair of arrays ``[narrow_depth + 2 + vectors, N]``
         Ends of the mantissas.
     """
 
-    def __init__(self, memories: Memories):
+    def __init__(self, memories: Memories, external: ExternalVectors):
         config = memories.config
-        wide = self._padded(binary16.decode(memories.wide))
-        mant = self._padded(memories.narrow_mant.astype(np.float64))
-        narrow = self._padded(np.ldexp(memories.narrow_mant.astype(np.float64), memories.narrow_exp[:, None]))
+        held = {mem: external.loaded(mem, memories) for mem in Mem}
+        wide = self._padded(binary16.decode(memories.wide), binary16.decode(held[Mem.WIDE][0].astype(np.uint16)))
+        mant = self._padded(memories.narrow_mant, held[Mem.NARROW][0])
+        exp = np.concatenate([memories.narrow_exp, np.zeros(2, np.int64), held[Mem.NARROW][1]])
+        narrow = np.ldexp(mant, exp[:, None])
         for values, mem in ((wide, Mem.WIDE), (narrow, Mem.NARROW)):
             values[depth(config, mem) + LOWEST] = -np.inf
         self.ends: dict[Mem, Ends] = {Mem.WIDE: (wide, wide.copy()), Mem.NARROW: (narrow, narrow.copy())}
         self.mants: Ends = mant, mant.copy()
 
     @staticmethod
-    def _padded(values: FloatArray) -> FloatArray:
-        return np.concatenate([values, np.zeros((2, values.shape[1]))])
+    def _padded(values: Array, held: Array) -> FloatArray:
+        return np.concatenate([values, np.zeros((2, values.shape[1])), held]).astype(np.float64)
+
+    def copy(self, mem: Mem, source: Ids, target: Ids) -> None:
+        """Copy vectors of a memory."""
+        for array in (*self.ends[mem], *(self.mants if mem is Mem.NARROW else ())):
+            array[target] = array[source]
 
 
 class Bounds:
@@ -80,7 +88,10 @@ class Bounds:
     def __init__(self, image: Image):
         self.image, self.config = image, image.config
         self.memories = Memories.of(image)
-        self._store = _Store(self.memories)
+        program = self.memories.program.tolist()
+        self._runs = [trace(program, self.config, phase.pc) for phase in image.schedule()]
+        self._external = ExternalVectors(self.config, self._runs)
+        self._store = _Store(self.memories, self._external)
         self._accesses: dict[Chain, Access] = {}
         self._weights = ProductWeights(self.memories)
         self.extremes: dict[str, Extremes] = {}
@@ -101,14 +112,17 @@ class Bounds:
         if missing := sorted({port.name for port in self.image.inputs} - set(ranges)):
             raise ValueError(f"ranges must be of all inputs, not without {', '.join(missing)}")
         with np.errstate(all="ignore"):
-            for phase in self.image.schedule():
+            for phase, run in zip(self.image.schedule(), self._runs, strict=True):
                 for part in phase.inputs:
                     port = self.image.port(part.port)
                     self._put(VECTORS[port.region], part.address, part.count, ranges[port.name])
-                run = trace(self.memories.program.tolist(), self.config, phase.pc)
                 run.refuse_integers("have their sums bounded")
-                for chain in run.chains:
-                    self._chain(chain)
+                for item in run.items:
+                    if isinstance(item, Chain):
+                        self._chain(item)
+                    elif isinstance(item, VectorCopy):
+                        external = depth(self.config, item.mem) + 2 + self._external.slots(item)
+                        self._store.copy(item.mem, *item.way(external))
         return self.extremes
 
     def _put(self, mem: Mem, address: int, count: int, ends: tuple[float, float]) -> None:

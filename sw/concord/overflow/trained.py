@@ -24,7 +24,7 @@ from concord.overflow.accumulator import (
 from concord.overflow.required import CountedWidths, RequiredWidth
 from concord.spec.config import NpuConfig
 from concord.spec.limits import ACC_WIDTH_MIN
-from concord.spec.operations import NEEDS, Op
+from concord.spec.operations import NEEDS
 
 _VERSION = 1
 

@@ -17,6 +17,7 @@ _MEMORIES = {mem.name.lower(): int(mem) for mem in Mem}
 VALUE_NAMES: dict[tuple[Op, str], dict[str, int]] = {
     (Op.V_RD, "mem"): _MEMORIES,
     (Op.V_WR, "mem"): _MEMORIES,
+    (Op.V_COPY, "mem"): _MEMORIES,
     (Op.I_OPD, "mem"): _MEMORIES,
     (Op.I_DST, "mem"): _MEMORIES,
     (Op.I_SRC, "kind"): {kind.name.lower(): int(kind) for kind in IntegerSource},

@@ -225,6 +225,10 @@ class VectorCopy:
         """First column ``[count]`` of each vector."""
         return self.column + np.arange(self.count) * config.vector_columns(self.mem)
 
+    def way(self, external: Ids) -> tuple[Ids, Ids]:
+        """Places of the vectors that it reads and of those that it writes; ``external`` are those beyond the memory."""
+        return (self.addresses, external) if self.out else (external, self.addresses)
+
     def columns(self, config: NpuConfig) -> int:
         """Columns of all vectors."""
         return self.count * config.vector_columns(self.mem)

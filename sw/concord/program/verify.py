@@ -14,13 +14,14 @@ import numpy as np
 
 from concord.program.access import REGIONS, broken_chain_rules, words_read, words_written
 from concord.program.assembler import describe
-from concord.program.chains import Chain, WeightCopy
+from concord.program.chains import Chain, VectorCopy, WeightCopy
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.matrix_copies import broken_copy_rules
 from concord.program.matrix_writes import broken_matrix_rules, row_words
 from concord.program.rules import Broken
 from concord.program.sliding import broken_rules
 from concord.program.trace import OwnItem, trace
+from concord.program.vector_copies import ExternalVectors, broken_vector_copy_rules
 from concord.spec.config import NpuConfig
 from concord.spec.integers import FACTORS, TENSORS
 from concord.spec.isa import Mem, Op, Trap
@@ -102,9 +103,11 @@ def verify_phases(
     """
     checker = _Checker(words, config)
     checker.load(constants, constant=True)
-    for pc, inputs, outputs in phases:
+    runs = [trace(words, config, pc) for pc, _, _ in phases]
+    for pc, broken in ExternalVectors(config, runs).collisions():
+        checker.report(pc, broken.message, broken.rule)
+    for run, (_, inputs, outputs) in zip(runs, phases, strict=True):
         checker.load(inputs, constant=False)
-        run = trace(words, config, pc)
         checker.start()
         for item in run.items:
             checker.item(item)
@@ -197,6 +200,8 @@ class _Checker:
                     self._step(item)
                 case WeightCopy():
                     self._copy(item)
+                case VectorCopy():
+                    self._vector_copy(item)
 
     def _copy(self, copy: WeightCopy) -> None:
         """A copy: the columns that it reads must have been loaded."""
@@ -212,6 +217,16 @@ class _Checker:
         self._both(copy.pc, words[self.row_written[words, row]])
         self.copied[words, row] = True
         self._write_matrix(copy.pc, words, row, of_data=False)
+
+    def _vector_copy(self, copy: VectorCopy) -> None:
+        """A copy of vectors: what it reads must have a value."""
+        if broken := broken_vector_copy_rules(copy, self.config):
+            self._broken(copy.pc, broken)
+            return
+        columns, region = copy.column + np.arange(copy.columns(self.config)), REGIONS[copy.mem]
+        source, target = ((region, copy.addresses), (RegionId.DRAM, columns))[:: 1 if copy.out else -1]
+        self._reads(copy.pc, dict([source]))
+        self._write_words(copy.pc, *target)
 
     def _both(self, pc: int, words: Ids) -> None:
         """Words of which rows are written by copies and by ``m_wr``."""

@@ -12,6 +12,7 @@ from concord.image import Image, Memories
 from concord.program import Address, Chain, trace
 from concord.program.access import REGIONS
 from concord.program.assembler import disassemble
+from concord.program.chains import MemoryCopy, WeightCopy
 from concord.prove.device_state import Sample, clear, lanes_of, run, show
 from concord.prove.facts import Difference
 from concord.spec import isa
@@ -64,6 +65,17 @@ def single_chain_program(chain: Chain) -> list[int]:
     for number, (op, fields) in enumerate(writes, 1):
         words.append(isa.encode(op, last=int(number == len(writes)), **fields))
     return [*words, isa.encode(Op.HALT)]
+
+
+def copy_program(copy: MemoryCopy) -> list[int]:
+    """A program that executes one copy between memories, and waits for its end."""
+    unit = copy.column // isa.COPY_UNIT
+    if isinstance(copy, WeightCopy):
+        word = isa.encode(Op.COPY, dram=unit, matrix=copy.matrix, rows=copy.rows)
+    else:
+        own = {"mem": int(copy.mem), "addr": copy.address, "count": copy.count, "out": int(copy.out)}
+        word = isa.encode(Op.V_COPY, dram=unit, **own)
+    return [word, isa.encode(Op.HALT)]
 
 
 def _fields(address: Address) -> dict[str, int]:
@@ -122,16 +134,24 @@ class DifferenceSearch:
                     device.write(ports[part.port].region, part.address, words)
             run = trace(self.program, self.config, phase.pc)
             run.refuse_integers("be searched for the chain that differs")
-            for chain in run.chains:
-                for device in self.devices:
-                    device.write(RegionId.PROGRAM, 0, single_chain_program(chain))
-                    device.start()
-                    device.wait()
-                place = self._different(chain)
+            for item in run.items:
+                if isinstance(item, MemoryCopy):
+                    self._execute(copy_program(item))
+                if not isinstance(item, Chain):
+                    continue
+                self._execute(single_chain_program(item))
+                place = self._different(item)
                 if place is not None:
-                    return self._difference(place, chain.pc, execution, number)
+                    return self._difference(place, item.pc, execution, number)
                 execution += 1
         return None
+
+    def _execute(self, program: list[int]) -> None:
+        """Run a program on both devices."""
+        for device in self.devices:
+            device.write(RegionId.PROGRAM, 0, program)
+            device.start()
+            device.wait()
 
     def _different(self, chain: Chain) -> _Place | None:
         """The first vector of a chain that is not the same on both devices."""

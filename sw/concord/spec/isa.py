@@ -48,16 +48,16 @@ A product waits for the rows that chains before it have written, and must not re
 Configurations without ``writable_matrix`` have no ``m_wr``.
 
 ``copy`` waits until every chain has been written and the copy before it is over. The next instruction starts when the
-copy is over, or at once with ``ahead``: then ``fence``, ``halt``, the next ``copy`` and instructions of training wait
-for it, as ``v_copy`` does. It reads ``rows`` rows of tiles one after the other from column ``64 * (dram + register)`` of the external
-memory on (modulo ``2**18`` units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N
-mantissas: two a column, the first in the low byte, where they have at most 8 bits, else one a column. Row q of them
-becomes row q % (T*N) of all N/L words of the tile at  matrix + q // (T*N) * (N/L).
+copy is over, or at once with ``ahead``: then ``fence``, ``halt``, the next copy and instructions of training wait for
+it. It reads ``rows`` rows of tiles one after the other from column ``64 * (dram + register)`` of the external memory on
+(modulo ``2**18`` units). A row is a column with its exponent, minus ``wgt_exp_min``, followed by its N mantissas: two a
+column, the first in the low byte, where they have at most 8 bits, else one a column. Row q of them becomes
+row q % (T*N) of all N/L words of the tile at  matrix + q // (T*N) * (N/L).
 
 ``v_copy`` waits as ``copy`` does, and the next instruction starts when it is over. It copies ``count`` vectors that
-follow each other from the external memory to a vector memory, or back with ``out``: from vector ``addr`` on there (modulo
-``2**14``), and from column ``64 * (dram + register)`` on in the external memory. A vector takes as many columns as its
-word needs, the low bits of the word in the first of them; what is left of the last column is zero.
+follow each other from the external memory to a vector memory, or back with ``out``: from vector ``addr`` on there
+(modulo ``2**14``), and from column ``64 * (dram + register)`` on in the external memory. A vector takes as many columns
+as its word needs, the low bits of the word in the first of them; what is left of the last column is zero.
 
 Configurations without ``dram`` have no ``copy`` and no ``v_copy``; without a working memory both trap with ``NO_DRAM``.
 

@@ -11,6 +11,7 @@ _CHAINS = "chains"
 _SLIDING = "sliding products"
 _ROWS = "`m_wr`"
 _COPIES = "`copy`"
+_VECTORS = "`v_copy`"
 _INTEGERS = "integer chains"
 
 
@@ -48,6 +49,9 @@ class ProgramRule(Enum):
     COPIES_INSIDE = _COPIES, "Columns that are read and words that are written lie in their memories."
     COPIED_ROWS = _COPIES, "No row that a copy writes is written by `m_wr`."
     COPIES_AHEAD = _COPIES, "While a copy goes on, no chain reads words that it writes, or writes rows by `m_wr`."
+
+    VECTORS_INSIDE = _VECTORS, "Vectors and columns lie in their memories."
+    VECTORS_APART = _VECTORS, "All copies of a program that meet a column meet the same vector there, of one memory."
 
     INTERVAL = _INTEGERS, "`interval` is at least the number of cycles that a vector needs."
     ONE_OPERAND = _INTEGERS, "At most one of `add`, `mask` and `update` is 1."

@@ -49,6 +49,8 @@ EXAMPLES = {
     ProgramRule.COPIES_INSIDE: (COPYING, f"copy 0, 0, {COPYING.matrix_depth - COPYING.steps}, {COPYING.rows + 1}"),
     ProgramRule.COPIED_ROWS: (COPYING_ENGINES, "copy 0, 0, 0, 1\nv_rd wide, 0\nm_wr 0"),
     ProgramRule.COPIES_AHEAD: (COPYING, "copy 0, 0, 0, 1, 1\nv_rd narrow, 0\nmv_mul 0\nv_wr wide, 0"),
+    ProgramRule.VECTORS_INSIDE: (COPYING, f"v_copy 0, 0, {COPYING.wide_depth - 1}, 2, wide, 1"),
+    ProgramRule.VECTORS_APART: (COPYING, "v_copy 0, 0, 0, 1, wide, 1\nv_copy 0, 0, 0, 1, narrow, 1"),
     ProgramRule.INTERVAL: (TRAIN_SMALL, "i_run 3, peak=1"),
     ProgramRule.ONE_OPERAND: (TRAIN_SMALL, "i_run 4, add=1, mask=1, peak=1"),
     ProgramRule.NARROW_OPERAND: (TRAIN_SMALL, "i_opd wide, 0, 4\ni_run 4, mask=1, peak=1"),
