@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from concord.compiler.emission.emit import Emitter
-from concord.compiler.emission.row_tiled import RowTiled, planned
+from concord.compiler.emission.row_tiled import RowTiled
 from concord.compiler.ir.tensor_formats import DEFAULT
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
-from concord.compiler.memory.row_tiling import prefixes
+from concord.compiler.memory.row_tiling import RowTiling, bands, planned
 from concord.host import connect
 from concord.spec.isa import Mem
 from concord.spec.presets import TINY
@@ -88,15 +90,36 @@ def _geometry(rng, height, width):
 def choices(graph, config=LARGE, unfold=Unfold.BOTH):
     """The lowered graph, and everything that can be computed in row tiles."""
     lowered = lower(graph, config, unfold)
-    return lowered, list(prefixes(lowered))
+    return lowered, list(bands(lowered))
 
 
 def image_in_row_tiles(lowered, prefix, rows, config=LARGE, formats=DEFAULT, even=False, kinds=1):
     """The image with row tiles of so many rows, and the row tiles."""
-    tiling = prefix.schedule(rows, even)
+    group = prefix.schedule(rows, even)
+    return image_in_groups(lowered, RowTiling((group,)), config, formats, kinds), group
+
+
+def image_in_groups(lowered, tiling, config, formats=DEFAULT, kinds=1):
+    """The image with groups of layers in row tiles."""
     tiled = RowTiled(planned(lowered, data_types(lowered), tiling), config, formats, tiling, kinds)
     assert tiled.fits({Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth // 2})[0]
-    return tiled.allocator.image(tiled.emitter.builder.words()), tiling
+    return tiled.allocator.image(tiled.emitter.builder.words())
+
+
+def drawn_groups(lowered, rng):
+    """Groups of row tiles, wherever a tensor can leave for the external memory, of any height."""
+    groups, first = [], 0
+    outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
+    while found := list(bands(lowered, first)):
+        leaving = [band for band in found if len(band.whole) == 1 and outputs.isdisjoint(band.whole)]
+        last = not leaving or (bool(groups) and rng.random() < 0.3)
+        band = found[rng.integers(len(found))] if last else leaving[rng.integers(min(2, len(leaving)))]
+        group = band.schedule(int(rng.integers(1, band.source.height + 1)), even=bool(rng.integers(2)))
+        groups.append(replace(group, leaves=not last))
+        if last:
+            return RowTiling(tuple(groups))
+        first = band.first + len(band.layers)
+    return None
 
 
 def outputs_of(image, ports):

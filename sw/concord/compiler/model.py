@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy.typing as npt
 
+from concord.compiler.emission.emit import TileStarts
 from concord.compiler.emission.package import Package, PackageDevice
 from concord.compiler.ir.quantized import Inexact, exponents_of
 from concord.compiler.ir.tensor_formats import DEFAULT, Formats
@@ -60,7 +61,7 @@ class Compiled:
         What of an already quantised model the NPU does not hold exactly.
     row_tiling : RowTiling or None
         How the first layers are computed in row tiles, if they are; ``starts`` are those of the last row tile.
-    tile_starts : tuple of tuples of int
+    tile_starts : tuple of TileStarts
         Starts of the layers in row tiles, for every part of the program that other row tiles enter.
     assumptions : tuple of Assumed
         What was taken for granted of inputs and tables, because no samples say it.
@@ -84,7 +85,7 @@ class Compiled:
     allocations: dict[str, Allocation]
     inexact: tuple[Inexact, ...] = ()
     row_tiling: RowTiling | None = None
-    tile_starts: tuple[tuple[int, ...], ...] = ()
+    tile_starts: tuple[TileStarts, ...] = ()
     assumptions: tuple[Assumed, ...] = ()
     flag_diagnostics: tuple[FlagDiagnostic, ...] = ()
     strategies: tuple[Considered, ...] = ()

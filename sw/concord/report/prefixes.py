@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from concord.compiler.emission.emit import TileStarts
 from concord.compiler.model import Compiled, in_one_piece
 from concord.cycles import counts_of
 from concord.image import Image, Port
@@ -35,16 +36,17 @@ Outputs = Mapping[str, Array]
 def ends(compiled: Compiled) -> list[list[int]]:
     """Addresses of the instructions that ``halt`` replaces after every layer: one for every row tile that differs."""
     last = [[end] for end in (*compiled.starts[1:], len(compiled.image.program) - 1)]
-    for starts in compiled.tile_starts:
-        for index, end in enumerate(starts[1:]):
+    for part in compiled.tile_starts:
+        for index, end in enumerate(part.starts[1:], part.first):
             last[index].append(end)
     return last
 
 
 def layer_at(compiled: Compiled, pc: int) -> int:
     """The layer that an instruction belongs to."""
-    starts = max((s for s in (*compiled.tile_starts, compiled.starts) if s[0] <= pc), key=lambda s: s[0])
-    return bisect_right(starts, pc) - 1
+    parts = (*compiled.tile_starts, TileStarts(0, compiled.starts))
+    first, starts = max((part for part in parts if part.starts[0] <= pc), key=lambda part: part.starts[0])
+    return first + bisect_right(starts, pc) - 1
 
 
 @dataclass(frozen=True)

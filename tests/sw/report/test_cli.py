@@ -136,4 +136,4 @@ def test_a_network_in_row_tiles_from_the_model_to_the_page(tmp_path):
     assert [layer_at(recompiled, pc) for pc in recompiled.starts] == list(range(len(recompiled.starts)))
     assert len(recompiled.tile_starts) >= 2
     for segment in recompiled.tile_starts:
-        assert [layer_at(recompiled, pc) for pc in segment] == list(range(recompiled.row_tiling.layers))
+        assert [layer_at(recompiled, pc) for pc in segment.starts] == list(range(recompiled.row_tiling.layers))

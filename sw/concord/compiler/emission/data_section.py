@@ -206,7 +206,7 @@ class DataSection:
                         name = f"weight.{layer.name}.{kind}_{gate}"
                         dense[name] = self._shape(name, weight, runs)
             elif layer.weight is not None and layer.reduction is Reduction.DENSE:
-                weight, runs = pad_weight(layer), self.plan.repeats if index < self.plan.unshared else 1
+                weight, runs = pad_weight(layer), self.plan.repeats[index] if index < self.plan.unshared else 1
                 item = self._shape(f"weight.{layer.name}", weight, runs)
                 item = replace(item, places=min(runs, _TILE_PROGRAMS))
                 dense.setdefault(blake2b(weight.tobytes()).digest(), item)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import NamedTuple
 
 from concord.compiler.emission.chains import Chains
 from concord.compiler.emission.data_section import DataSection
@@ -28,6 +29,18 @@ def all_tensors(mem: Mem) -> str:
     return f"tensors.{mem.name.lower()}"
 
 
+class TileStarts(NamedTuple):
+    """Instructions of row tiles: their first layer, and the address at which each of the layers begins."""
+
+    first: int
+    starts: tuple[int, ...]
+
+    @property
+    def layers(self) -> Iterator[tuple[int, int]]:
+        """Layers by number, and where they begin."""
+        return enumerate(self.starts, self.first)
+
+
 @dataclass
 class Emitter:
     """Writes the program of a plan for ``config``.
@@ -41,7 +54,7 @@ class Emitter:
     -------
     starts : list of int
         Address of the first instruction of every layer.
-    tile_starts : list of tuple of int
+    tile_starts : list of TileStarts
         The same of the layers in row tiles, for all instructions of row tiles but those of the last one.
     """
 
@@ -50,11 +63,17 @@ class Emitter:
     formats: Formats = DEFAULT
     row_tiling: RowTiling | None = None
     starts: list[int] = field(default_factory=list)
-    tile_starts: list[tuple[int, ...]] = field(default_factory=list)
+    tile_starts: list[TileStarts] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.data_section = DataSection(self.plan, self.config, self.formats)
         self.chains = Chains(self.data_section)
+
+    @property
+    def places(self) -> dict[int, int]:
+        """Layers by the addresses at which their instructions begin, those of all row tiles."""
+        parts = (*self.tile_starts, TileStarts(0, tuple(self.starts)))
+        return {pc: index for part in parts for index, pc in part.layers}
 
     @property
     def allocator(self) -> Allocator:

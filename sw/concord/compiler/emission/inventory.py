@@ -46,8 +46,7 @@ def inventory(
     if lost:
         entries["not exact"] = [inexact.text for inexact in lost]
     entries["layers"] = [_layer(emitter, layer) for layer in lowered.layers]
-    starts = {pc: index for addresses in (*emitter.tile_starts, emitter.starts) for index, pc in enumerate(addresses)}
-    entries["program"] = [[pc, index] for pc, index in sorted(starts.items())]
+    entries["program"] = [[pc, index] for pc, index in sorted(emitter.places.items())]
     together = {all_tensors(mem) for mem in REGIONS}
     constants = [allocation for allocation in emitter.allocator.map() if allocation["name"] not in together]
     entries["map"] = [*constants, *_tensors(emitter)]

@@ -6,14 +6,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from concord.compiler.emission.data_section import DataSection
-from concord.compiler.emission.emit import Emitter, all_tensors
+from concord.compiler.emission.emit import Emitter, TileStarts, all_tensors
 from concord.compiler.ir.layers import Layer
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.copies import peak, place_within
-from concord.compiler.memory.plan import Plan, make_plan, share
-from concord.compiler.memory.row_tiling import Prefix, RowTiling, obstacle, prefixes, row_vectors
+from concord.compiler.memory.dataflow import tensors
+from concord.compiler.memory.plan import Plan, make_plan
+from concord.compiler.memory.row_tiling import (
+    Band,
+    RowTiling,
+    TiledLayers,
+    bands,
+    obstacle,
+    planned,
+    row_vectors,
+    units_of_row,
+)
+from concord.compiler.memory.tile_groups import groupings
 from concord.graph.passes.dtypes import Types
 from concord.image import Phase, PortRange
 from concord.image.phases import full_ranges
@@ -54,7 +65,7 @@ class RowTiled:
     def __init__(self, plan: Plan, config: NpuConfig, formats: Formats, tiling: RowTiling, kinds: int = 1):
         self.plan, self.config, self.tiling, self._kinds = plan, config, tiling, kinds
         self.emitter = Emitter(plan, config, formats, tiling)
-        self.chains, self.allocator, self.starts = self.emitter.chains, self.emitter.allocator, self.emitter.starts
+        self.chains, self.allocator = self.emitter.chains, self.emitter.allocator
 
     def fits(self, room: Mapping[Mem, int], tries: int = ORDERS) -> tuple[bool, int]:
         """Write the program if tensors find a place in ``room`` words of the memories.
@@ -81,36 +92,58 @@ class RowTiled:
             first = self.allocator.allocate(all_tensors(mem), REGIONS[mem], size, "tensors")
             for copy in copies:
                 copy.addr += first
+        for storage in (storage for group in self.tiling.groups for storage in group.leaving):
+            for copy in self.plan.copies_of(storage):
+                name, units = self._external_name(storage, copy.mem), storage.height * self._pitch(storage, copy.mem)
+                self.allocator.allocate(name, RegionId.DRAM, units, "rows of a tensor")
+
+    def _external_name(self, storage: Storage, mem: Mem) -> str:
+        """Name of the allocation of a tensor in the external memory."""
+        return f"{tensors(self.plan.lowered)[storage]}, {mem.name.lower()}"
 
     def _program(self) -> None:
-        tiling, last = self.tiling, self.tiling.phases - 1
+        *groups, final = self.tiling.groups
+        for group in groups:
+            entries = self._layers(group)
+            self.chains.builder.halt()
+            self._phases(group, entries, ends=False)
+        entries = self._layers(final)
+        self.emitter.layers(final.stop)
+        self._phases(final, entries, ends=True)
+
+    def _layers(self, group: TiledLayers) -> list[int]:
+        """Layers that are computed in row tiles together; returns where each phase begins. The last one is open."""
+        self._group, self._starts = group, list[int]()
+        last = group.phases - 1
         starts = {tile: pc for program in self._tile_programs(last) for tile, pc in self._emit(program)}
         entries = [*(starts[tile] for tile in range(last)), len(self.chains.builder)]
         self._enter(last, last)
         self._tile(last)
-        for tile in range(last + 1, len(tiling.tiles)):
-            self.emitter.tile_starts.append(tuple(self.starts))
-            self.starts.clear()
+        for tile in range(last + 1, len(group.tiles)):
+            self.emitter.tile_starts.append(TileStarts(group.first, tuple(self._starts)))
+            self._starts.clear()
             self._find_rows(tile, tile)
             self._tile(tile)
+        self.emitter.starts.extend(self._starts)
         self.chains.dropped_rows, self.chains.registers = {}, {}
-        self.emitter.layers(tiling.layers)
-        self._phases(entries)
+        return entries
 
-    def _phases(self, entries: list[int]) -> None:
+    def _phases(self, group: TiledLayers, entries: list[int], ends: bool) -> None:
         """Notes the ranges that the host writes and reads, and the entry of every row tile."""
-        source = self.tiling.source
-        (name,) = (name for name, (storage, _) in self.plan.lowered.inputs.items() if storage is source)
+        source, allocator = group.source, self.allocator
         size = row_vectors(source)
-        allocator = self.allocator
+        names = [name for name, (storage, _) in self.plan.lowered.inputs.items() if storage is source]
         for tile, pc in enumerate(entries):
-            rows = self.tiling.tiles[tile][source]
-            (port,) = (port for port in allocator.inputs if port.name == name)
-            own = PortRange(name, rows.start * size, (rows.stop - rows.start) * size, port.address)
-            others = [] if tile else [port for port in allocator.inputs if port.name != name]
-            outputs = allocator.outputs if tile + 1 == len(entries) else []
+            rows = group.tiles[tile][source]
+            own = [
+                PortRange(port.name, rows.start * size, (rows.stop - rows.start) * size, port.address)
+                for port in allocator.inputs
+                if port.name in names
+            ]
+            others = [] if tile or group.brought else [port for port in allocator.inputs if port.name not in names]
+            outputs = allocator.outputs if ends and tile + 1 == len(entries) else []
             allocator.phases.append(
-                Phase(pc, (own, *full_ranges(others, self.config)), full_ranges(outputs, self.config))
+                Phase(pc, (*own, *full_ranges(others, self.config)), full_ranges(outputs, self.config))
             )
 
     # Instructions ----------------------------------------------------------------------------------
@@ -125,7 +158,8 @@ class RowTiled:
 
     def _joins(self, program: _TileProgram, tile: int) -> bool:
         """True if a row tile has the same instructions; then it is one of theirs."""
-        increments = self._increments(program.tiles[-1], tile)
+        offsets = zip(self._offsets(program.tiles[-1]), self._offsets(tile), strict=True)
+        increments = tuple(after - before for before, after in offsets)
         if len(program.tiles) > 1 and program.increments != increments:
             return False
         if self._words(tile, program.tiles[0])[0] != program.words:
@@ -134,10 +168,26 @@ class RowTiled:
         program.increments = increments
         return True
 
-    def _increments(self, before: int, tile: int) -> tuple[int, ...]:
-        """Vectors that one row tile writes further on than another, by register."""
-        tiles = self.tiling.tiles
-        return tuple((tiles[tile][s].new - tiles[before][s].new) * row_vectors(s) for s in self.tiling.whole)
+    def _offsets(self, tile: int) -> tuple[int, ...]:
+        """What a row tile adds to addresses, by register: vectors of tensors, or units of the external memory."""
+        group, tiles = self._group, self._group.tiles[tile]
+        whole = () if group.leaves else tuple(tiles[storage].new * row_vectors(storage) for storage in group.whole)
+        external = (
+            (tiles[storage].start if storage is group.source else tiles[storage].new) * self._pitch(storage, mem)
+            for storage, mem in self._external
+        )
+        return (*whole, *external)
+
+    @property
+    def _external(self) -> list[tuple[Storage, Mem]]:
+        """Tensors of a group that are copied from or to the external memory, in each memory that has a copy."""
+        group = self._group
+        copied = (*((group.source,) if group.brought else ()), *group.leaving)
+        return [(storage, copy.mem) for storage in copied for copy in self.plan.copies_of(storage)]
+
+    def _pitch(self, storage: Storage, mem: Mem) -> int:
+        """Units of the external memory from row to row."""
+        return units_of_row(storage, mem, self.config)
 
     def _emit(self, program: _TileProgram) -> list[tuple[int, int]]:
         """Append the instructions of row tiles; returns these, each with the address at which it begins."""
@@ -147,7 +197,8 @@ class RowTiled:
         for _ in range(count - 1):
             for reg, increment in increments.items():
                 self.chains.builder.inc_addr(reg, increment)
-        self.emitter.tile_starts.append(tuple(len(self.chains.builder) + start for start in program.starts))
+        starts = tuple(len(self.chains.builder) + start for start in program.starts)
+        self.emitter.tile_starts.append(TileStarts(self._group.first, starts))
         for word in program.words:
             self.chains.builder.raw(word)
         return [(tile, first + (count - 1 - k) * len(increments)) for k, tile in enumerate(program.tiles)]
@@ -159,9 +210,9 @@ class RowTiled:
         self._enter(tile, first)
         self._tile(tile)
         chains.builder.halt()
-        words, starts = chains.builder.words(), tuple(self.starts)
+        words, starts = chains.builder.words(), tuple(self._starts)
         chains.builder = program
-        self.starts.clear()
+        self._starts.clear()
         return words, starts
 
     def _enter(self, tile: int, first: int) -> None:
@@ -173,51 +224,82 @@ class RowTiled:
     def _find_rows(self, tile: int, first: int) -> None:
         """Let chains find the rows of a row tile, with the addresses of tile ``first`` where registers count.
 
-        Rows of the input stay where the host has written them.
+        Rows of the source stay where the host or a copy has written them.
         """
-        tiles, tiling, chains = self.tiling.tiles, self.tiling, self.chains
-        chains.dropped_rows = {storage: tiles[tile][storage].start for storage in tiling.sliding}
-        chains.dropped_rows[tiling.source] = tiles[min(tile, tiling.phases - 1)][tiling.source].start
-        chains.dropped_rows |= {
-            storage: tiles[tile][storage].new - tiles[first][storage].new for storage in tiling.whole
-        }
-        chains.registers = {} if tile >= tiling.phases - 1 else {s: reg for reg, s in enumerate(tiling.whole, 1)}
+        group, chains = self._group, self.chains
+        tiles = group.tiles
+        chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (*group.sliding, *group.leaving)}
+        chains.dropped_rows[group.source] = tiles[min(tile, group.phases - 1)][group.source].start
+        whole = () if group.leaves else group.whole
+        chains.dropped_rows |= {storage: tiles[tile][storage].new - tiles[first][storage].new for storage in whole}
+        counted = tile < group.phases - 1
+        chains.registers = {s: reg for reg, s in enumerate(whole, 1)} if counted else {}
+        self._registers = {key: reg for reg, key in enumerate(self._external, len(whole) + 1)} if counted else {}
+        self._first = first
 
     # Tiles -------------------------------------------------------------------------------------
 
     def _tile(self, tile: int) -> None:
         """The new rows of every layer; what the next row tile needs moves to the front after its last reader."""
-        for index in range(self.tiling.layers):
-            self.starts.append(len(self.chains.builder))
-            if index == 0 and tile < self.tiling.phases:
-                self.chains.narrow_inputs(self._input_heights(tile))
+        group, chains = self._group, self.chains
+        for index in range(group.first, group.stop):
+            self._starts.append(len(chains.builder))
+            if index == group.first and tile < group.phases:
+                self._bring(tile)
             first, count = self._rows(index, tile)
             if count:
-                later = ((k, self._rows(k, tile)[1]) for k in range(index, self.tiling.layers))
-                self.chains.between([(k, rows) for k, rows in later if rows])
-                self.chains.layer(index, first, count)
-            for maker in (self.plan.layer(k) for k in range(index)):
+                later = ((k, self._rows(k, tile)[1]) for k in range(index, group.stop))
+                chains.between([(k, rows) for k, rows in later if rows])
+                chains.layer(index, first, count)
+            if (target := self.plan.layer(index).target.root) in group.leaving:
+                rows = group.tiles[tile][target]
+                self._copy_rows(target, rows.new, rows.stop, out=True)
+            for maker in (self.plan.layer(k) for k in range(group.first, index)):
                 for copy in self.plan.copies_of(maker.target):
                     if copy.last_use == index:
                         self._move(maker, copy.mem, tile)
 
+    def _bring(self, tile: int) -> None:
+        """Rows of the source: they are copied, or converted where the host has written them."""
+        source = self._group.source
+        if self._group.brought:
+            rows = self._group.tiles[tile][source]
+            self._copy_rows(source, rows.start, rows.stop, out=False)
+        else:
+            self.chains.narrow_inputs(self._input_heights(tile))
+
+    def _copy_rows(self, storage: Storage, start: int, stop: int, out: bool) -> None:
+        """Copies rows of a tensor, the first ones of its buffer, to the external memory or from there."""
+        size = row_vectors(storage)
+        base = self._group.tiles[self._first][storage]
+        shift = start - (base.new if out else base.start)  # what registers add
+        for copy in self.plan.copies_of(storage):
+            unit, pitch = self.allocator[self._external_name(storage, copy.mem)], self._pitch(storage, copy.mem)
+            reg = self._registers.get((storage, copy.mem), 0)
+            for row in range(start, stop):
+                place = copy.addr + (row - start) * size
+                self.chains.builder.v_copy(
+                    reg, unit + (row - shift) * pitch, place, size, mem=int(copy.mem), out=int(out)
+                )
+
     def _rows(self, index: int, tile: int) -> tuple[int, int]:
         """The first row that a layer computes in a row tile, and how many it computes."""
         layer = self.plan.layer(index)
-        rows = self.tiling.tiles[tile][layer.target.root]
+        rows = self._group.tiles[tile][layer.target.root]
         first = layer.computed(rows.new)
         return first, layer.computed(rows.stop) - first
 
     def _input_heights(self, tile: int) -> dict[Storage, int]:
         """Rows of the inputs that the host writes before a row tile."""
-        rows = self.tiling.tiles[tile][self.tiling.source]
+        source = self._group.source
+        rows = self._group.tiles[tile][source]
         inputs = [] if tile else [storage for storage, _ in self.plan.lowered.inputs.values()]
-        return {storage: storage.height for storage in inputs} | {self.tiling.source: rows.stop - rows.start}
+        return {storage: storage.height for storage in inputs} | {source: rows.stop - rows.start}
 
     def _move(self, maker: Layer, mem: Mem, tile: int) -> None:
         """Rows of a buffer to its front: a narrow vector that is converted again is the same."""
         storage = maker.target.root
-        first, rows = self.tiling.moved(storage, tile)
+        first, rows = self._group.moved(storage, tile)
         if not rows:
             return
         size = row_vectors(storage)
@@ -227,7 +309,7 @@ class RowTiled:
         self.chains.builder.set(Op.SET_ITERS, inner=size, outer=rows)
         if mem is Mem.NARROW:
             self.chains.quant(maker)
-        source = addr + (first - self.tiling.tiles[tile][storage].start) * stride
+        source = addr + (first - self._group.tiles[tile][storage].start) * stride
         self.chains.builder.v_rd(int(mem), source, inner=1, outer=stride)
         self.chains.builder.v_wr(int(mem), addr, inner=1, outer=stride)
 
@@ -253,13 +335,14 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
         raise CapacityError("row tiling does not help, as constants alone do not fit", error.short) from error
     depths = {Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth}
     room = {mem: depth - probe.allocator.used(REGIONS[mem]) for mem, depth in depths.items()}
-    possible = [prefix for prefix in prefixes(lowered) if prefix.source.height > 1]
-    choices = list[RowTiling]()
+    possible = [band for band in bands(lowered) if band.source.height > 1]
+    choices = list[TiledLayers]()
     for even in (False, True):
         left = _ALL_ORDERS
-        choices = [tiling for prefix in possible for tiling in _within(prefix, even, lowered, types, room)]
-        for tiling in sorted(choices, key=lambda tiling: (tiling.cost(probe.plan, config), tiling.layers, tiling.rows)):
+        choices = [tiled for band in possible for tiled in _within(band, even, lowered, types, room)]
+        for layers in sorted(choices, key=lambda tiled: (tiled.cost(probe.plan, config), tiled.layers, tiled.rows)):
             for kinds in (1, KINDS):
+                tiling = RowTiling((layers,))
                 tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling, kinds)
                 fits, tried = tiled.fits(room, max(1, min(ORDERS, left)))
                 if fits:
@@ -267,6 +350,12 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
                 left -= tried
                 if not tiled.chains.builder:  # tensors have found no place
                     break
+    if config.has(Op.V_COPY):
+        for tiling in groupings(lowered, types, config, room):
+            for kinds in (1, KINDS):
+                tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling, kinds)
+                if tiled.fits(room)[0]:
+                    return tiled.emitter
     if choices:
         raise CapacityError("no row tiles were found whose tensors and program fit")
     if not possible:
@@ -274,11 +363,11 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
     raise _too_large(possible, lowered, types, room)
 
 
-def _too_large(possible: list[Prefix], lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> CapacityError:
+def _too_large(possible: list[Band], lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> CapacityError:
     """Error with the memory that row tiles of a single row need, for the first layers for which that is least."""
     errors = []
-    for prefix in possible:
-        plan = planned(lowered, types, prefix.schedule(1, even=True))
+    for band in possible:
+        plan = planned(lowered, types, RowTiling((band.schedule(1, even=True),)))
         need = {mem: peak(plan.within(mem)) for mem in Mem}
         texts = [f"{need[mem]} vectors of {mem.name.lower()} memory, which has {room[mem]} left" for mem in Mem]
         short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
@@ -286,19 +375,11 @@ def _too_large(possible: list[Prefix], lowered: Lowered, types: Types, room: Map
     return min(errors, key=lambda error: error.excess)
 
 
-def planned(lowered: Lowered, types: Types, tiling: RowTiling) -> Plan:
-    """The plan of a network with row tiles applied to it, results in the place of operands where that is possible."""
-    plan = make_plan(lowered, types)
-    tiling.apply(plan)
-    share(plan)
-    return plan
-
-
-def _within(prefix: Prefix, even: bool, lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> Iterator[RowTiling]:
+def _within(band: Band, even: bool, lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> Iterator[TiledLayers]:
     """Row tiles of more and more rows, as long as the tensors of a time do not need more than there is."""
-    for rows in range(1, prefix.source.height):
-        tiling = prefix.schedule(rows, even)
-        plan = planned(lowered, types, tiling)
-        if len(tiling.whole) > _REGISTERS or any(peak(plan.within(mem)) > room[mem] for mem in Mem):
+    for rows in range(1, band.source.height):
+        tiled = band.schedule(rows, even)
+        plan = planned(lowered, types, RowTiling((tiled,)))
+        if len(tiled.whole) > _REGISTERS or any(peak(plan.within(mem)) > room[mem] for mem in Mem):
             return
-        yield tiling
+        yield tiled

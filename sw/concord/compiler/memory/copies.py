@@ -47,9 +47,12 @@ class Copy:
     over: Copy | None = None
     #: Vectors of a buffer for some of the rows at a time, instead of all of them.
     size: int | None = None
-    #: Vectors of the first rows of a buffer, which stay there as long as any layer up to ``kept_until`` is computed.
+    #: Vectors of the first rows of a buffer, which stay as long as any layer of ``kept_while`` is computed, the first
+    #: and the last one.
     kept: int = 0
-    kept_until: int = -1
+    kept_while: tuple[int, int] = (-1, -1)
+    #: First and last layer of the time in which it is there once more, brought back from the external memory.
+    again: tuple[int, int] | None = None
     #: True if rows lie in reverse order in memory, and if they must not.
     reversed: bool = False
     forwards: bool = False
@@ -63,10 +66,11 @@ class Copy:
     def live_ranges(self) -> list[LiveRange]:
         """Ranges of words of the copy, each with the layers in which it is in use."""
         size, kept = self.vectors, self.kept
+        again = [] if self.again is None else [LiveRange(0, size, *self.again)]
         if not kept:
-            return [LiveRange(0, size, self.first_use, self.last_use)]
+            return [LiveRange(0, size, self.first_use, self.last_use), *again]
         pinned, rest = ((size - kept, size), (0, size - kept)) if self.reversed else ((0, kept), (kept, size))
-        return [LiveRange(*pinned, -1, self.kept_until), LiveRange(*rest, self.first_use, self.last_use)]
+        return [LiveRange(*pinned, *self.kept_while), LiveRange(*rest, self.first_use, self.last_use), *again]
 
     @property
     def group(self) -> Copy:
@@ -105,7 +109,7 @@ def place_within(copies: Iterable[Copy], room: int, tries: int) -> int:
         Orders that were tried; more than ``tries`` if none did.
     """
     order, noise = _largest_first(copies), Random(0)
-    until = max((copy.kept_until for group in order for copy in group), default=-1)
+    until = max((copy.kept_while[1] for group in order for copy in group), default=-1)
     early = [group for group in order if group[0].first_use <= until]
     late = [group for group in order if group[0].first_use > until]
     for count in range(1, tries + 1):
@@ -155,8 +159,11 @@ def _above(ranges: list[LiveRange], addr: int, placed: list[LiveRange]) -> int |
     return min(addresses, default=None)
 
 
-def peak(copies: Iterable[Copy]) -> int:
-    """A number of words that no placement does without: the most that are in use at the same time."""
-    ranges = [live for copy in copies if copy.over is None for live in copy.live_ranges]
-    times = {live.first_use for live in ranges}
+def peak(copies: Iterable[Copy], first: int = -1) -> int:
+    """A number of words that no placement does without: the most that are in use at the same time.
+
+    ``first`` is the layer from which on they count.
+    """
+    ranges = [live for copy in copies if copy.over is None for live in copy.live_ranges if live.last_use >= first]
+    times = {max(first, live.first_use) for live in ranges}
     return max((sum(k.high - k.low for k in ranges if k.first_use <= now <= k.last_use) for now in times), default=0)

@@ -59,9 +59,10 @@ class Plan:
     rows: dict[int, Mem] = field(default_factory=dict)
     constants: dict[Storage, Copy] = field(default_factory=dict)
     temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
-    #: Layers at the beginning whose results take no other tensor's place, and how often they are computed in a run.
+    #: Layers at the beginning whose results take no other tensor's place, and how often each of them is computed in a
+    #: run.
     unshared: int = 0
-    repeats: int = 1
+    repeats: tuple[int, ...] = ()
 
     def copy(self, storage: Storage, mem: Mem) -> Copy | None:
         """The copy of a tensor in a memory."""

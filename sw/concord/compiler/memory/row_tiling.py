@@ -19,8 +19,10 @@ from functools import cached_property
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.lowering.lowered import Lowered
-from concord.compiler.memory.plan import Plan
+from concord.compiler.memory.plan import Plan, make_plan, share
+from concord.graph.passes.dtypes import Types
 from concord.spec.config import NpuConfig
+from concord.spec.isa import COPY_UNIT, Mem
 
 #: Cycles that a chain waits for the one before, roughly; decides between plans only.
 _WAIT = 48
@@ -36,36 +38,55 @@ class TileRows:
 
 
 @dataclass(frozen=True)
-class RowTiling:
-    """Row tiles in which the first layers are computed.
+class TiledLayers:
+    """Layers that are computed in row tiles together.
 
     Parameters
     ----------
-    layers : int
-        Number of layers in row tiles.
+    first, layers : int
+        The first of them, and how many they are.
     rows : int
-        Rows of the input per row tile.
+        Rows of the source per row tile.
     source : Storage
-        The input.
+        What they read: an input, or a tensor that layers before them have left in the external memory.
     sliding : tuple of Storage
         Tensors that only these layers read.
     whole : tuple of Storage
-        Tensors that later layers or the host read: all of their rows are kept.
+        Tensors that later layers or the host read: all of their rows are kept, or leave for the external memory.
     tiles : tuple of dict
         By row tile: rows of every one of these tensors.
+    leaves : bool
+        Whether rows of ``whole`` are copied to the external memory.
 
     Members
     -------
     phases : int
-        Row tiles with new rows of the input; others follow in the last phase.
+        Row tiles with new rows of the source; others follow in the last phase.
     """
 
+    first: int
     layers: int
     rows: int
     source: Storage
     sliding: tuple[Storage, ...]
     whole: tuple[Storage, ...]
     tiles: tuple[dict[Storage, TileRows], ...]
+    leaves: bool = False
+
+    @property
+    def stop(self) -> int:
+        """Number of the layer after the last one."""
+        return self.first + self.layers
+
+    @property
+    def brought(self) -> bool:
+        """True if rows of the source are copied from the external memory."""
+        return self.first > 0
+
+    @property
+    def leaving(self) -> tuple[Storage, ...]:
+        """Tensors that are copied to the external memory."""
+        return self.whole if self.leaves else ()
 
     @cached_property
     def phases(self) -> int:
@@ -73,11 +94,10 @@ class RowTiling:
 
     @property
     def text(self) -> str:
-        """The tiling in words."""
-        layers = "layer" if self.layers == 1 else f"{self.layers} layers"
+        """Tiles and rows in words."""
         rows = "a row" if self.rows == 1 else f"{self.rows} rows"
         more = f", and {len(self.tiles) - self.phases} without" if len(self.tiles) > self.phases else ""
-        return f"first {layers} in {self.phases} row tiles of {rows} of the input{more}"
+        return f"{self.phases} row tiles of {rows} of the {'tensor before' if self.brought else 'input'}{more}"
 
     def size(self, storage: Storage) -> int:
         """Rows of a buffer."""
@@ -101,26 +121,34 @@ class RowTiling:
 
     def apply(self, plan: Plan) -> None:
         """Shrink tensors of a plan to buffers."""
-        for storage in (self.source, *self.sliding):
+        last = self.stop - 1
+        layers = {index: plan.layer(index) for index in range(self.first, self.stop)}
+        for storage in (self.source, *self.sliding, *self.leaving):
             for copy in plan.copies_of(storage):
-                copy.size = self.size(storage) * row_vectors(storage)
+                copy.size = max(copy.size or 0, self.size(storage) * row_vectors(storage))
                 copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
-                copy.kept_until = self.layers - 1
-        if any(self._reads_input_later(plan.layer(index)) for index in range(self.layers)):
-            for copy in plan.copies_of(self.source):
-                copy.last_use = max(copy.last_use, self.layers - 1)
-        for layer in map(plan.layer, range(self.layers)):
+                copy.kept_while = (self.first if self.brought else -1), last
+        for index, layer in layers.items():
+            for copy in plan.copies_of(layer.target) if layer.target.root in self.leaving else ():
+                copy.first_use = copy.last_use = index
+        stays = any(self._reads_source_later(layer) for layer in layers.values())
+        readers = [index for index, layer in layers.items() if self.source in _reads(layer)]
+        for copy in plan.copies_of(self.source):
+            if self.brought:
+                copy.again = self.first, last if stays else max(readers)
+            elif stays:
+                copy.last_use = max(copy.last_use, last)
+        for layer in layers.values():
             if layer.second is not None:  # one step leads from row to row of both
                 for walk in (layer.source, layer.second):
                     for copy in plan.copies_of(walk.storage):
                         copy.forwards = True
-        for storage in self.whole:
+        for storage in () if self.leaves else self.whole:
             for copy in plan.copies_of(storage):
-                copy.first_use = -1
-        plan.unshared, plan.repeats = self.layers, len(self.tiles)
+                copy.first_use = self.first if self.brought else -1
 
-    def _reads_input_later(self, layer: Layer) -> bool:
-        """True if a layer reads the input in tiles without new rows of it: then it stays while others are computed."""
+    def _reads_source_later(self, layer: Layer) -> bool:
+        """True if a layer reads the source in tiles without new rows of it: it stays while others are computed."""
         rows = (tile[layer.target.root] for tile in self.tiles[self.phases :])
         return self.source in _reads(layer) and any(row.stop > row.new for row in rows)
 
@@ -136,31 +164,81 @@ class RowTiling:
         return sum(moves) * config.beats + chains * _WAIT
 
 
+@dataclass(frozen=True)
+class RowTiling:
+    """Row tiles in which the first layers are computed: one group of them after the other.
+
+    Parameters
+    ----------
+    groups : tuple of TiledLayers
+        Each reads what the one before it has left in the external memory.
+    """
+
+    groups: tuple[TiledLayers, ...]
+
+    @property
+    def layers(self) -> int:
+        """Number of layers in row tiles."""
+        return self.groups[-1].stop
+
+    @property
+    def text(self) -> str:
+        """The tiling in words."""
+        layers = "layer" if self.layers == 1 else f"{self.layers} layers"
+        if len(self.groups) == 1:
+            return f"first {layers} in {self.groups[0].text}"
+        groups = "; ".join(f"{group.layers} in {group.text}" for group in self.groups)
+        return f"first {layers} in groups, with the tensors between them in the external memory: {groups}"
+
+    def apply(self, plan: Plan) -> None:
+        """Shrink tensors of a plan to buffers."""
+        for group in self.groups:
+            group.apply(plan)
+        plan.unshared = self.layers
+        plan.repeats = tuple(len(group.tiles) for group in self.groups for _ in range(group.layers))
+
+
+def planned(lowered: Lowered, types: Types, tiling: RowTiling) -> Plan:
+    """The plan of a network with row tiles applied to it, results in the place of operands where that is possible."""
+    plan = make_plan(lowered, types)
+    tiling.apply(plan)
+    share(plan)
+    return plan
+
+
 def row_vectors(storage: Storage) -> int:
     """Native vectors of a row of positions."""
     return storage.width * storage.tiles
 
 
+def units_of_row(storage: Storage, mem: Mem, config: NpuConfig) -> int:
+    """Units of the external memory that a row of positions takes, in the form that a vector memory has."""
+    return -(-row_vectors(storage) * config.vector_columns(mem) // COPY_UNIT)
+
+
 @dataclass(frozen=True)
-class Prefix:
-    """First layers of a network that can be computed in row tiles.
+class Band:
+    """Layers that can be computed in row tiles together.
 
     Parameters
     ----------
+    first : int
+        Number of the first of them.
     layers : tuple of Layer
         These layers.
     source : Storage
-        The one input that they read.
+        The one tensor that they read: an input, or for later layers one that was computed before.
     whole : tuple of Storage
         What later layers or the host read of their results.
     """
 
+    first: int
     layers: tuple[Layer, ...]
     source: Storage
     whole: tuple[Storage, ...]
 
-    def schedule(self, rows: int, even: bool = False) -> RowTiling:
-        """Row tiles of ``rows`` rows of the input, even ones if that is asked for."""
+    def schedule(self, rows: int, even: bool = False) -> TiledLayers:
+        """Row tiles of ``rows`` rows of the source, even ones if that is asked for."""
         if not even:
             return self._schedule(rows, [layer.out[0] for layer in self.layers])
         plain = self.schedule(rows)
@@ -176,7 +254,7 @@ class Prefix:
         ]
         return self._schedule(rows, [max(1, step) for step in steps])
 
-    def _schedule(self, rows: int, most: Sequence[int]) -> RowTiling:
+    def _schedule(self, rows: int, most: Sequence[int]) -> TiledLayers:
         """Row tiles in which each layer computes so many rows at the most."""
         tensors = (self.source, *(layer.target.root for layer in self.layers))
         there = dict.fromkeys(tensors, 0)
@@ -195,22 +273,28 @@ class Prefix:
                 for storage, first in _needed_next(layer, row):
                     starts[storage] = min(starts[storage], first)
         sliding = tuple(layer.target.root for layer in self.layers if layer.target.root not in self.whole)
-        return RowTiling(len(self.layers), rows, self.source, sliding, self.whole, tuple(tiles))
+        return TiledLayers(self.first, len(self.layers), rows, self.source, sliding, self.whole, tuple(tiles))
 
 
-def prefixes(lowered: Lowered) -> Iterator[Prefix]:
-    """First layers that can be computed in row tiles, few before many."""
+def bands(lowered: Lowered, first: int = 0) -> Iterator[Band]:
+    """Layers from the one with a number on that can be computed in row tiles, few before many."""
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
-    layers: list[Layer] = []
-    for count, layer in enumerate(lowered.layers, 1):
+    inputs = {storage for storage, _ in lowered.inputs.values()}
+    layers, read, made = list[Layer](), set[Storage](), set[Storage]()
+    later = [outputs]  # what the layers from the last one back read, and outputs
+    for layer in reversed(lowered.layers[first + 1 :]):
+        later.append(later[-1] | _roots(layer))
+    for layer in lowered.layers[first:]:
         if not isinstance(layer, Layer) or _obstacle(layer):
             return
         layers.append(layer)
-        read, later = set().union(*map(_reads, layers)), outputs.union(*map(_roots, lowered.layers[count:]))
-        inputs = [storage for storage, _ in lowered.inputs.values() if storage in read]
-        whole = tuple(layer.target.root for layer in layers if layer.target.root in later)
-        if len(inputs) == 1 and inputs[0] not in later and read.isdisjoint(whole):
-            yield Prefix(tuple(layers), inputs[0], whole)
+        read |= _reads(layer)
+        made.add(layer.target.root)
+        needed = later.pop()
+        whole = tuple(layer.target.root for layer in layers if layer.target.root in needed)
+        sources = read & inputs if not first else read - made - set(lowered.constants)
+        if len(sources) == 1 and sources.isdisjoint(needed) and read.isdisjoint(whole):
+            yield Band(first, tuple(layers), sources.pop(), whole)
 
 
 def _reads(layer: Layer) -> set[Storage]:

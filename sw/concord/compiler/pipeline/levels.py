@@ -112,9 +112,7 @@ def program_text(emitter: Emitter) -> Iterator[str]:
     for item in emitter.allocator.allocations.values():
         yield f"{item.region.name.lower()} {item.addr}..{item.addr + item.count - 1}: {item.name}"
     layers = emitter.plan.lowered.layers
-    starts = {
-        pc: layers[index].name for part in (*emitter.tile_starts, emitter.starts) for index, pc in enumerate(part)
-    }
+    starts = {pc: layers[index].name for pc, index in emitter.places.items()}
     for pc, line in enumerate(disassemble(emitter.builder.words()).splitlines()):
         if pc in starts:
             yield f"      # {starts[pc]}"

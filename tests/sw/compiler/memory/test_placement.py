@@ -83,7 +83,7 @@ def test_another_order_may_fit_where_the_first_does_not():
     tried = []
     for seed in range(40):
         rng = random.Random(seed)
-        kept = [copy(rng.randint(4, 8), 0, 1, kept=rng.randint(1, 3), kept_until=3) for _ in range(2)]
+        kept = [copy(rng.randint(4, 8), 0, 1, kept=rng.randint(1, 3), kept_while=(-1, 3)) for _ in range(2)]
         copies = [*kept, copy(rng.randint(4, 9), 2, 3), copy(rng.randint(1, 4), 1, 2)]
         tries = place_within(copies, peak(copies) + 1, 50)
         tried.append(tries)

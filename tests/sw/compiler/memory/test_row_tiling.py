@@ -7,13 +7,13 @@ import pytest
 
 from concord.compiler.calibration.formats import static_exponents
 from concord.compiler.emission.arranging import arranged
-from concord.compiler.emission.row_tiled import KINDS, planned
+from concord.compiler.emission.row_tiled import KINDS
 from concord.compiler.ir.layers import Reduction
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.memory.copies import peak
 from concord.compiler.memory.dataflow import data_types
-from concord.compiler.memory.row_tiling import row_vectors
+from concord.compiler.memory.row_tiling import RowTiling, planned, row_vectors
 from concord.compiler.model import compile_graph, in_one_piece
 from concord.golden import binary16
 from concord.golden.blocks import dequantize, quantize
@@ -73,7 +73,7 @@ def test_the_random_networks_have_something_of_everything():
             tiling = prefix.schedule(2)
             kept += any(tiling.kept.values())
             reductions |= {layer.reduction for layer in prefix.layers}
-            plan = planned(lowered, data_types(lowered), tiling)
+            plan = planned(lowered, data_types(lowered), RowTiling((tiling,)))
             memories |= {mem for s in tiling.sliding for mem in Mem if tiling.kept[s] and plan.copy(s, mem) is not None}
     assert kept > 20 and reductions == set(Reduction) - {Reduction.LANES} and memories == set(Mem)
 
@@ -110,7 +110,8 @@ def test_even_row_tiles_need_less_memory():
                 ]
                 assert max(steps[1]) <= max(1, *steps[0][:-1]) and sum(steps[1]) == layer.out[0]
             sizes = [
-                sum(peak(planned(lowered, data_types(lowered), t).within(mem)) for mem in Mem) for t in (plain, even)
+                sum(peak(planned(lowered, data_types(lowered), RowTiling((t,))).within(mem)) for mem in Mem)
+                for t in (plain, even)
             ]
             assert sizes[1] <= sizes[0] + even.size(even.source) * row_vectors(even.source), "the input stays longer"
             less += sizes[1] < sizes[0]
@@ -137,8 +138,8 @@ def test_a_network_larger_than_memory():
     tiled, in_one = small(graph, narrow_depth=64)
     inputs = samples(graph, 5)
     np.testing.assert_array_equal(emulate(tiled, inputs)["y"], emulate(in_one, inputs)["y"])
-    sizes = [tiled.row_tiling.size(storage) for storage in tiled.row_tiling.sliding]
-    assert all(size < storage.height for size, storage in zip(sizes, tiled.row_tiling.sliding, strict=True))
+    sizes = [tiled.row_tiling.groups[0].size(storage) for storage in tiled.row_tiling.groups[0].sliding]
+    assert all(size < storage.height for size, storage in zip(sizes, tiled.row_tiling.groups[0].sliding, strict=True))
     parts = [part for phase in tiled.image.phases for part in phase.inputs]
     assert [part.first for part in parts] == sorted(part.first for part in parts) and len(parts) >= 4
     assert {phase.outputs == () for phase in tiled.image.phases[:-1]} == {True}
@@ -170,7 +171,7 @@ def test_programs_are_cut_behind_a_layer_in_all_row_tiles():
 def test_row_tiles_that_are_alike_share_their_instructions():
     """Twice as many rows are more row tiles, but only an instruction more each."""
     short, long = (small(separable(height), narrow_depth=depth)[0] for height, depth in ((48, 72), (96, 96)))
-    assert short.row_tiling.rows == long.row_tiling.rows == 2 and (len(short.image.phases), len(long.image.phases)) == (
+    assert short.row_tiling.groups[0].rows == long.row_tiling.groups[0].rows == 2 and (len(short.image.phases), len(long.image.phases)) == (
         12,
         24,
     )
@@ -180,7 +181,7 @@ def test_row_tiles_that_are_alike_share_their_instructions():
 @pytest.mark.slow
 def test_larger_memories_have_larger_row_tiles():
     graph = separable(24)
-    rows = [small(graph, narrow_depth=depth)[0].row_tiling.rows for depth in (64, 96, 128)]
+    rows = [small(graph, narrow_depth=depth)[0].row_tiling.groups[0].rows for depth in (64, 96, 128)]
     assert rows[0] < rows[1] < rows[2]
 
 
