@@ -68,6 +68,10 @@ class ProgramBuilder:
         """Append the next instruction that sets this state, whatever it was before."""
         self._state.pop(op, None)
 
+    def forget_all(self) -> None:
+        """Append every next instruction that sets state, whatever the state was before."""
+        self._state = {}
+
     def __len__(self) -> int:
         return len(self._words)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
 
 from concord.compiler.emission.data_section import DataSection
 from concord.compiler.emission.emit import Emitter, TileStarts, all_tensors
@@ -11,7 +13,7 @@ from concord.compiler.ir.layers import Layer
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lowered import Lowered
-from concord.compiler.memory.copies import peak, place_within
+from concord.compiler.memory.copies import at_a_time, peak, place_within
 from concord.compiler.memory.dataflow import tensors
 from concord.compiler.memory.plan import Plan, make_plan
 from concord.compiler.memory.row_tiling import (
@@ -32,7 +34,7 @@ from concord.program.access import REGIONS
 from concord.program.allocator import CapacityError
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
-from concord.spec.isa import ADDR_REGS, Mem, Op
+from concord.spec.isa import ADDR_REGS, COPY_UNIT, Mem, Op
 from concord.spec.memmap import RegionId
 
 #: Address registers but the one that is always zero; a tensor that is written tile by tile takes a register.
@@ -51,6 +53,13 @@ class _TileProgram:
     starts: tuple[int, ...]
     tiles: list[int]
     increments: tuple[int, ...] = ()
+
+
+class _Body(NamedTuple):
+    """Instructions of row tiles that follow each other, and where in them the layers of each begin."""
+
+    words: list[int]
+    starts: list[tuple[int, ...]]
 
 
 class RowTiled:
@@ -77,10 +86,11 @@ class RowTiled:
         """
         count = 0
         for mem in Mem:
-            tried = place_within(self.plan.within(mem), room[mem], tries)
-            count += min(tried, tries)
-            if tried > tries:
-                return False, count
+            for copies in at_a_time(self.plan.within(mem)):
+                tried = place_within(copies, room[mem], tries)
+                count += min(tried, tries)
+                if tried > tries:
+                    return False, count
         self.emitter.write(self._allocate, self._program)
         return len(self.chains.builder) <= self.config.program_depth, count
 
@@ -102,18 +112,21 @@ class RowTiled:
         return f"{tensors(self.plan.lowered)[storage]}, {mem.name.lower()}"
 
     def _program(self) -> None:
-        *groups, final = self.tiling.groups
-        for group in groups:
-            entries = self._layers(group)
-            self.chains.builder.halt()
-            self._phases(group, entries, ends=False)
-        entries = self._layers(final)
-        self.emitter.layers(final.stop)
-        self._phases(final, entries, ends=True)
+        first, *others = self.tiling.groups
+        entries = self._from_host(first)
+        for group in others:
+            self._in_loops(group)
+        self.emitter.layers(self.tiling.layers)
+        self._phases(first, entries)
 
-    def _layers(self, group: TiledLayers) -> list[int]:
-        """Layers that are computed in row tiles together; returns where each phase begins. The last one is open."""
+    def _select(self, group: TiledLayers) -> None:
+        """Let a group be the one whose instructions are written."""
         self._group, self._starts = group, list[int]()
+        self.plan.bring(group.source)
+
+    def _from_host(self, group: TiledLayers) -> list[int]:
+        """Layers that read an input; returns where each phase begins. The last one is open."""
+        self._select(group)
         last = group.phases - 1
         starts = {tile: pc for program in self._tile_programs(last) for tile, pc in self._emit(program)}
         entries = [*(starts[tile] for tile in range(last)), len(self.chains.builder)]
@@ -122,28 +135,90 @@ class RowTiled:
         for tile in range(last + 1, len(group.tiles)):
             self.emitter.tile_starts.append(TileStarts(group.first, tuple(self._starts)))
             self._starts.clear()
-            self._find_rows(tile, tile)
+            self._find_rows(tile)
             self._tile(tile)
-        self.emitter.starts.extend(self._starts)
-        self.chains.dropped_rows, self.chains.registers = {}, {}
+        self._ends(self._starts)
         return entries
 
-    def _phases(self, group: TiledLayers, entries: list[int], ends: bool) -> None:
+    def _in_loops(self, group: TiledLayers) -> None:
+        """Layers that read what others have left in the external memory: row tiles that are alike are a loop."""
+        self._select(group)
+        builder, tile, starts = self.chains.builder, 0, tuple[int, ...]()
+        while tile < len(group.tiles):
+            period, times = self._repeated(tile)
+            increments = self._increments(tile, tile + period) if times > 1 else ()
+            body = self._body(tile, period, tile, counted=times > 1)
+            for reg in (reg for reg, increment in enumerate(increments, 1) if increment):
+                builder.set_addr(reg, 0)
+            if times > 1:
+                builder.loop(times)
+            for each in body.starts:
+                starts = tuple(len(builder) + start for start in each)
+                self.emitter.tile_starts.append(TileStarts(group.first, starts))
+            for word in body.words:
+                builder.raw(word)
+            for reg, increment in enumerate(increments, 1):
+                if increment:
+                    builder.inc_addr(reg, increment)
+            if times > 1:
+                builder.end_loop()
+            tile += period * times
+        self.emitter.tile_starts.pop()
+        builder.forget_all()
+        self._ends(starts)
+
+    def _ends(self, starts: Iterable[int]) -> None:
+        """All row tiles of a group are written, the last of them with these beginnings of layers."""
+        self.emitter.starts.extend(starts)
+        self.chains.end_copies()
+        self.chains.dropped_rows, self.chains.registers = {}, {}
+
+    def _repeated(self, tile: int) -> tuple[int, int]:
+        """Row tiles from one on that are repeated, and how often: those with which a loop covers most."""
+        best, count = (1, 1), len(self._group.tiles)
+        for period in range(1, KINDS + 1):
+            times = 1
+            if tile + 2 * period > count:
+                break
+            words, increments = self._body(tile, period, tile).words, self._increments(tile, tile + period)
+            while tile + (times + 1) * period <= count:
+                base = tile + times * period
+                alike = self._increments(base - period, base) == increments
+                if not alike or self._body(base, period, tile).words != words:
+                    break
+                times += 1
+            if times > 1 and times * period > best[0] * best[1]:
+                best = period, times
+        return best
+
+    def _body(self, base: int, count: int, first: int, counted: bool = True) -> _Body:
+        """Instructions of row tiles from ``base`` on, with the addresses of those from ``first`` on if ``counted``."""
+        chains, starts = self.chains, list[tuple[int, ...]]()
+        program, chains.builder = chains.builder, ProgramBuilder()
+        chains.builder.forget_all()
+        chains.begin_copies()
+        for tile in range(base, base + count):
+            self._find_rows(tile, (base, first) if counted else None)
+            self._tile(tile)
+            starts.append(tuple(self._starts))
+            self._starts.clear()
+        chains.end_copies()
+        words, chains.builder = chains.builder.words(), program
+        return _Body(words, starts)
+
+    def _phases(self, group: TiledLayers, entries: list[int]) -> None:
         """Notes the ranges that the host writes and reads, and the entry of every row tile."""
         source, allocator = group.source, self.allocator
+        (name,) = (name for name, (storage, _) in self.plan.lowered.inputs.items() if storage is source)
         size = row_vectors(source)
-        names = [name for name, (storage, _) in self.plan.lowered.inputs.items() if storage is source]
         for tile, pc in enumerate(entries):
             rows = group.tiles[tile][source]
-            own = [
-                PortRange(port.name, rows.start * size, (rows.stop - rows.start) * size, port.address)
-                for port in allocator.inputs
-                if port.name in names
-            ]
-            others = [] if tile or group.brought else [port for port in allocator.inputs if port.name not in names]
-            outputs = allocator.outputs if ends and tile + 1 == len(entries) else []
+            (port,) = (port for port in allocator.inputs if port.name == name)
+            own = PortRange(name, rows.start * size, (rows.stop - rows.start) * size, port.address)
+            others = [] if tile else [port for port in allocator.inputs if port.name != name]
+            outputs = allocator.outputs if tile + 1 == len(entries) else []
             allocator.phases.append(
-                Phase(pc, (*own, *full_ranges(others, self.config)), full_ranges(outputs, self.config))
+                Phase(pc, (own, *full_ranges(others, self.config)), full_ranges(outputs, self.config))
             )
 
     # Instructions ----------------------------------------------------------------------------------
@@ -158,8 +233,7 @@ class RowTiled:
 
     def _joins(self, program: _TileProgram, tile: int) -> bool:
         """True if a row tile has the same instructions; then it is one of theirs."""
-        offsets = zip(self._offsets(program.tiles[-1]), self._offsets(tile), strict=True)
-        increments = tuple(after - before for before, after in offsets)
+        increments = self._increments(program.tiles[-1], tile)
         if len(program.tiles) > 1 and program.increments != increments:
             return False
         if self._words(tile, program.tiles[0])[0] != program.words:
@@ -167,6 +241,11 @@ class RowTiled:
         program.tiles.append(tile)
         program.increments = increments
         return True
+
+    def _increments(self, before: int, tile: int) -> tuple[int, ...]:
+        """What registers add more in one row tile than in another."""
+        pairs = zip(self._offsets(before), self._offsets(tile), strict=True)
+        return tuple(after - before for before, after in pairs)
 
     def _offsets(self, tile: int) -> tuple[int, ...]:
         """What a row tile adds to addresses, by register: vectors of tensors, or units of the external memory."""
@@ -219,23 +298,24 @@ class RowTiled:
         """Begin with the state at the start of a run."""
         self.chains.builder.restart()
         self.chains.begin_copies()
-        self._find_rows(tile, first)
+        self._find_rows(tile, (tile, first) if tile < self._group.phases - 1 else None)
 
-    def _find_rows(self, tile: int, first: int) -> None:
-        """Let chains find the rows of a row tile, with the addresses of tile ``first`` where registers count.
+    def _find_rows(self, tile: int, counted: tuple[int, int] | None = None) -> None:
+        """Let chains find the rows of a row tile.
 
-        Rows of the source stay where the host or a copy has written them.
+        If registers count, they have what the first one of two row tiles adds more than the second. Rows of the source
+        stay where the host or a copy has written them.
         """
-        group, chains = self._group, self.chains
-        tiles = group.tiles
+        group, chains, tiles = self._group, self.chains, self._group.tiles
+        base, first = counted or (tile, tile)
         chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (*group.sliding, *group.leaving)}
-        chains.dropped_rows[group.source] = tiles[min(tile, group.phases - 1)][group.source].start
+        source = tile if group.brought else min(tile, group.phases - 1)
+        chains.dropped_rows[group.source] = tiles[source][group.source].start
         whole = () if group.leaves else group.whole
-        chains.dropped_rows |= {storage: tiles[tile][storage].new - tiles[first][storage].new for storage in whole}
-        counted = tile < group.phases - 1
+        chains.dropped_rows |= {storage: tiles[base][storage].new - tiles[first][storage].new for storage in whole}
         chains.registers = {s: reg for reg, s in enumerate(whole, 1)} if counted else {}
         self._registers = {key: reg for reg, key in enumerate(self._external, len(whole) + 1)} if counted else {}
-        self._first = first
+        self._counted = dict(zip(self._external, self._increments(first, base)[len(whole) :], strict=True))
 
     # Tiles -------------------------------------------------------------------------------------
 
@@ -244,7 +324,7 @@ class RowTiled:
         group, chains = self._group, self.chains
         for index in range(group.first, group.stop):
             self._starts.append(len(chains.builder))
-            if index == group.first and tile < group.phases:
+            if index == group.first and (group.brought or tile < group.phases):
                 self._bring(tile)
             first, count = self._rows(index, tile)
             if count:
@@ -271,16 +351,14 @@ class RowTiled:
     def _copy_rows(self, storage: Storage, start: int, stop: int, out: bool) -> None:
         """Copies rows of a tensor, the first ones of its buffer, to the external memory or from there."""
         size = row_vectors(storage)
-        base = self._group.tiles[self._first][storage]
-        shift = start - (base.new if out else base.start)  # what registers add
         for copy in self.plan.copies_of(storage):
-            unit, pitch = self.allocator[self._external_name(storage, copy.mem)], self._pitch(storage, copy.mem)
-            reg = self._registers.get((storage, copy.mem), 0)
-            for row in range(start, stop):
-                place = copy.addr + (row - start) * size
-                self.chains.builder.v_copy(
-                    reg, unit + (row - shift) * pitch, place, size, mem=int(copy.mem), out=int(out)
-                )
+            key, mem = (storage, copy.mem), int(copy.mem)
+            pitch = self._pitch(*key)
+            first = self.allocator[self._external_name(*key)] + start * pitch - self._counted[key]
+            follow = pitch * COPY_UNIT == size * self.config.vector_columns(copy.mem)
+            for row, count in [(0, stop - start)] * (stop > start) if follow else zip(range(stop - start), repeat(1)):
+                place, reg = copy.addr + row * size, self._registers.get(key, 0)
+                self.chains.builder.v_copy(reg, first + row * pitch, place, count * size, mem=mem, out=int(out))
 
     def _rows(self, index: int, tile: int) -> tuple[int, int]:
         """The first row that a layer computes in a row tile, and how many it computes."""

@@ -51,8 +51,6 @@ class Copy:
     #: and the last one.
     kept: int = 0
     kept_while: tuple[int, int] = (-1, -1)
-    #: First and last layer of the time in which it is there once more, brought back from the external memory.
-    again: tuple[int, int] | None = None
     #: True if rows lie in reverse order in memory, and if they must not.
     reversed: bool = False
     forwards: bool = False
@@ -66,11 +64,10 @@ class Copy:
     def live_ranges(self) -> list[LiveRange]:
         """Ranges of words of the copy, each with the layers in which it is in use."""
         size, kept = self.vectors, self.kept
-        again = [] if self.again is None else [LiveRange(0, size, *self.again)]
         if not kept:
-            return [LiveRange(0, size, self.first_use, self.last_use), *again]
+            return [LiveRange(0, size, self.first_use, self.last_use)]
         pinned, rest = ((size - kept, size), (0, size - kept)) if self.reversed else ((0, kept), (kept, size))
-        return [LiveRange(*pinned, *self.kept_while), LiveRange(*rest, self.first_use, self.last_use), *again]
+        return [LiveRange(*pinned, *self.kept_while), LiveRange(*rest, self.first_use, self.last_use)]
 
     @property
     def group(self) -> Copy:
@@ -79,6 +76,17 @@ class Copy:
         while first.over is not None:
             first = first.over
         return first
+
+
+def at_a_time(copies: Iterable[Copy]) -> list[list[Copy]]:
+    """Copies in parts between which there is a time without any."""
+    parts, until = list[list[Copy]](), -2
+    for copy in sorted(copies, key=lambda copy: min(live.first_use for live in copy.live_ranges)):
+        if min(live.first_use for live in copy.live_ranges) > until:
+            parts.append([])
+        parts[-1].append(copy)
+        until = max(until, *(live.last_use for live in copy.live_ranges))
+    return parts
 
 
 def place(copies: Iterable[Copy], start: int) -> int:

@@ -59,6 +59,8 @@ class Plan:
     rows: dict[int, Mem] = field(default_factory=dict)
     constants: dict[Storage, Copy] = field(default_factory=dict)
     temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
+    #: Copies of tensors, by storage and memory, that are brought back from the external memory for later layers.
+    brought: dict[tuple[Storage, Mem], Copy] = field(default_factory=dict)
     #: Layers at the beginning whose results take no other tensor's place, and how often each of them is computed in a
     #: run.
     unshared: int = 0
@@ -74,6 +76,11 @@ class Plan:
         """The copies of a tensor in all memories that have one."""
         return [copy for mem in Mem if (copy := self.copy(storage, mem)) is not None]
 
+    def bring(self, storage: Storage) -> None:
+        """Let the copies of a tensor be those that are brought back."""
+        for key in [key for key in self.brought if key[0] is storage]:
+            self.copies[key], self.brought[key] = self.brought[key], self.copies[key]
+
     def layer(self, index: int) -> Layer:
         """A layer that is a single chain."""
         layer = self.lowered.layers[index]
@@ -84,7 +91,12 @@ class Plan:
     def all(self) -> list[Copy]:
         """Everything that needs a place."""
         buffers = [copy for streamed in self.streamed.values() for copy in streamed.buffers]
-        return [*self.copies.values(), *buffers, *(c for used in self.temporaries.values() for c in used.values())]
+        return [
+            *self.copies.values(),
+            *self.brought.values(),
+            *buffers,
+            *(c for used in self.temporaries.values() for c in used.values()),
+        ]
 
     def within(self, mem: Mem) -> list[Copy]:
         """Everything that needs a place in a memory."""

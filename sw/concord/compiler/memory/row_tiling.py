@@ -19,6 +19,7 @@ from functools import cached_property
 from concord.compiler.ir.layers import AnyLayer, Layer, Reduction
 from concord.compiler.ir.layout import Storage, Walk
 from concord.compiler.lowering.lowered import Lowered
+from concord.compiler.memory.copies import Copy
 from concord.compiler.memory.plan import Plan, make_plan, share
 from concord.graph.passes.dtypes import Types
 from concord.spec.config import NpuConfig
@@ -123,29 +124,30 @@ class TiledLayers:
         """Shrink tensors of a plan to buffers."""
         last = self.stop - 1
         layers = {index: plan.layer(index) for index in range(self.first, self.stop)}
-        for storage in (self.source, *self.sliding, *self.leaving):
-            for copy in plan.copies_of(storage):
-                copy.size = max(copy.size or 0, self.size(storage) * row_vectors(storage))
-                copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
-                copy.kept_while = (self.first if self.brought else -1), last
         for index, layer in layers.items():
             for copy in plan.copies_of(layer.target) if layer.target.root in self.leaving else ():
                 copy.first_use = copy.last_use = index
-        stays = any(self._reads_source_later(layer) for layer in layers.values())
-        readers = [index for index, layer in layers.items() if self.source in _reads(layer)]
-        for copy in plan.copies_of(self.source):
-            if self.brought:
-                copy.again = self.first, last if stays else max(readers)
-            elif stays:
+        for storage in () if self.leaves else self.whole:
+            for copy in plan.copies_of(storage):
+                copy.first_use = self.first if self.brought else -1
+        if self.brought:
+            until = max(index for index, layer in layers.items() if self.source in _reads(layer))
+            for copy in plan.copies_of(self.source):
+                plan.brought[self.source, copy.mem] = Copy(self.source, copy.mem, self.first, until)
+            plan.bring(self.source)
+        elif any(self._reads_source_later(layer) for layer in layers.values()):
+            for copy in plan.copies_of(self.source):
                 copy.last_use = max(copy.last_use, last)
+        for storage in (self.source, *self.sliding, *self.leaving):
+            for copy in plan.copies_of(storage):
+                copy.size = self.size(storage) * row_vectors(storage)
+                copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
+                copy.kept_while = (self.first if self.brought else -1), last
         for layer in layers.values():
             if layer.second is not None:  # one step leads from row to row of both
                 for walk in (layer.source, layer.second):
                     for copy in plan.copies_of(walk.storage):
                         copy.forwards = True
-        for storage in () if self.leaves else self.whole:
-            for copy in plan.copies_of(storage):
-                copy.first_use = self.first if self.brought else -1
 
     def _reads_source_later(self, layer: Layer) -> bool:
         """True if a layer reads the source in tiles without new rows of it: it stays while others are computed."""
@@ -194,6 +196,8 @@ class RowTiling:
         """Shrink tensors of a plan to buffers."""
         for group in self.groups:
             group.apply(plan)
+        for group in self.groups:
+            plan.bring(group.source)  # as it is in front of them
         plan.unshared = self.layers
         plan.repeats = tuple(len(group.tiles) for group in self.groups for _ in range(group.layers))
 

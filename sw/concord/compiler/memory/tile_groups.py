@@ -93,12 +93,10 @@ class _Search:
     def _has_room(self, tiled: TiledLayers) -> bool:
         """True if its tensors, and if it is the last group those of all later layers, need no more than there is."""
         plan = make_plan(self.lowered, self.types)
-        if tiled.brought:
-            for copy in plan.copies_of(tiled.source):
-                copy.first_use = copy.last_use = -1
         tiled.apply(plan)
         last = tiled.stop - 1 if tiled.leaves else len(self.lowered.layers)
-        copies = [[copy for copy in plan.within(mem) if copy.first_use <= last] for mem in Mem]
+        before = {id(copy) for copy in plan.brought.values()}  # as it was before it left
+        copies = [[c for c in plan.within(mem) if c.first_use <= last and id(c) not in before] for mem in Mem]
         return all(peak(some, tiled.first) <= self.room[mem] for mem, some in zip(Mem, copies, strict=True))
 
     def _cost(self, tiled: TiledLayers) -> int:
@@ -106,7 +104,7 @@ class _Search:
         layers = self.lowered.layers
         own, rest = layers[tiled.first : tiled.stop], () if tiled.leaves else layers[tiled.stop :]
         waits = self._uncovered(own, len(tiled.tiles)) + self._uncovered(rest, 1)
-        brought = sum(tile[tiled.source].stop - tile[tiled.source].start for tile in tiled.tiles[: tiled.phases])
+        brought = sum(tile[tiled.source].stop - tile[tiled.source].start for tile in tiled.tiles)
         copied = self._copied(tiled.source, brought) if tiled.brought else 0
         copied += sum(self._copied(storage, storage.height) for storage in tiled.leaving)
         return copied + waits + tiled.cost(self._plan, self.config)

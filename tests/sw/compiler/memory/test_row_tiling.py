@@ -171,7 +171,10 @@ def test_programs_are_cut_behind_a_layer_in_all_row_tiles():
 def test_row_tiles_that_are_alike_share_their_instructions():
     """Twice as many rows are more row tiles, but only an instruction more each."""
     short, long = (small(separable(height), narrow_depth=depth)[0] for height, depth in ((48, 72), (96, 96)))
-    assert short.row_tiling.groups[0].rows == long.row_tiling.groups[0].rows == 2 and (len(short.image.phases), len(long.image.phases)) == (
+    assert short.row_tiling.groups[0].rows == long.row_tiling.groups[0].rows == 2 and (
+        len(short.image.phases),
+        len(long.image.phases),
+    ) == (
         12,
         24,
     )
