@@ -177,6 +177,7 @@ class NpuCore(Component):
         m.submodules.dram = dram = ExternalMemory(self.config, self.phases)
         wiring.connect(m, units.sequencer.copies, dram.copies)
         wiring.connect(m, dram.write, units.matrix.copied)
+        wiring.connect(m, dram.access, host.vectors)
         wiring.connect(m, dram.status, registers.dram)
         wiring.connect(m, dram.sdram, wiring.flipped(self.sdram))
         m.d.comb += [

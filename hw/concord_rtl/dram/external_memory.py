@@ -14,12 +14,13 @@ from concord_rtl.dram.host_access import DramAccess
 from concord_rtl.dram.memory import SdramMemory
 from concord_rtl.dram.pins import SdramPort
 from concord_rtl.dram.status import DramStatus
+from concord_rtl.host.vector_access import VectorAccess
 from concord_rtl.memories.row_write import RowWrite
 from concord_rtl.parts.component import Component, Input, Output
 
 
 class ExternalMemory(Component):
-    """SDRAM with accesses of the host while no program runs, and copies of rows to the matrix memory.
+    """SDRAM with accesses of the host while no program runs, and copies of rows to the matrix memory and of vectors.
 
     Parameters
     ----------
@@ -31,6 +32,7 @@ class ExternalMemory(Component):
 
     copies = Input(CopyPort(), "Copies from the sequencer.")
     write = Output(lambda self: RowWrite(self.config), "Rows for the matrix memory.")
+    access = Output(lambda self: VectorAccess(self.config), "The vector memories.")
     chosen = Input(1, "The host accesses a column: address, direction and word stay until that is over.")
     we = Input(1, "It writes.")
     addr = Input(lambda self: self.config.sdram.address_bits, "Column.")
@@ -54,6 +56,7 @@ class ExternalMemory(Component):
         wiring.connect(m, memory.step, wiring.flipped(self.sdram.step))
         wiring.connect(m, wiring.flipped(self.copies), engine.copies)
         wiring.connect(m, engine.write, wiring.flipped(self.write))
+        wiring.connect(m, engine.access, wiring.flipped(self.access))
         m.d.comb += [
             memory.restart.eq(engine.restart),
             access.broken.eq(~memory.busy & ~memory.works),

@@ -8,14 +8,17 @@ from amaranth import *
 
 from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, core_span, regions
+from concord.spec.operations import Op
 from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
+from concord_rtl.host.vector_access import VectorAccess
 from concord_rtl.parts.component import Component, Input, Output
 
 
 class HostPort(Component):
     """Turns bus requests into strobes and waits until the memory's port is free.
 
-    One access at a time; a write takes three cycles. Regions are numbered by ``RegionId``.
+    One access at a time; a write takes three cycles. Regions are numbered by ``RegionId``. Copies of vectors go before
+    the host.
 
     Parameters
     ----------
@@ -35,6 +38,11 @@ class HostPort(Component):
     write_free = Input(lambda self: core_span(self.config), "One bit per region: a write may take place in this cycle.")
     read_free = Input(lambda self: core_span(self.config), "One bit per region: a read may take place in this cycle.")
     answer = Input(lambda self: word_bits(self.config), "The word, as chosen by ``region``.")
+    vectors = Input(
+        lambda self: VectorAccess(self.config),
+        "Copies of vectors. Only with an external memory.",
+        when=lambda self: self.config.has(Op.V_COPY),
+    )
 
     def __init__(self, config: NpuConfig, *, latency: int, settle: int):
         if settle < latency:
@@ -54,8 +62,10 @@ class HostPort(Component):
             self.region.eq(request.p.region),
             self.addr.eq(request.p.addr),
             self.data.eq(request.p.data),
-            self.write.eq(strobe & self.write_free),
         ]
+        written = strobe & self.write_free
+        m.d.comb += self.write.eq(written)
+        held = self._copies(m) if self.config.has(Op.V_COPY) else Const(0, 1)
         region = 1 << request.p.region
         with m.FSM():
             with m.State("IDLE"):
@@ -65,14 +75,14 @@ class HostPort(Component):
                     with m.If(~request.p.write):
                         m.next = "READ"
             with m.State("WRITE"):
-                with m.If(self.write.any()):
+                with m.If(written.any() & ~held):
                     m.d.sync += [self.chosen.eq(0), strobe.eq(0)]
                     m.next = "WRITTEN"
             with m.State("WRITTEN"):
                 m.d.comb += request.ready.eq(1)
                 m.next = "IDLE"
             with m.State("READ"):
-                with m.If(self.read_free.bit_select(request.p.region, 1)):
+                with m.If(self.read_free.bit_select(request.p.region, 1) & ~held):
                     vector = Const(exact, len(self.chosen)).bit_select(request.p.region, 1)
                     m.d.sync += count.eq(Mux(vector, self.latency, self.settle))
                     m.next = "WAIT"
@@ -87,6 +97,17 @@ class HostPort(Component):
                 with m.If(reply.ready):
                     m.next = "IDLE"
         return m
+
+    def _copies(self, m: Module) -> Value:
+        """Copies of vectors in the place of the host, which waits; returns a bit that is set as long as it does."""
+        vectors = self.vectors
+        region = Mux(vectors.mem, RegionId.WIDE, RegionId.NARROW)
+        with m.If(vectors.busy):
+            m.d.comb += self.write.eq(vectors.write << region)
+        with m.If(vectors.owns):
+            m.d.comb += [self.region.eq(region), self.addr.eq(vectors.addr), self.data.eq(vectors.data)]
+        m.d.comb += vectors.word.eq(self.answer)
+        return vectors.busy
 
 
 #: Regions whose read port is shared with the chain pipe.

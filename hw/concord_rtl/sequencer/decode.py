@@ -11,7 +11,7 @@ from concord.spec import isa, timing
 from concord.spec.config import NpuConfig, clog2
 from concord.spec.formats import Rounding
 from concord.spec.isa import Op, PipelineStage, Trap
-from concord.spec.operations import INTEGER_OPS, WRITE_OPS
+from concord.spec.operations import COPY_OPS, INTEGER_OPS, WRITE_OPS
 from concord_rtl.parts.bits import at_least
 from concord_rtl.parts.component import Component, Input, Output
 from concord_rtl.parts.shapes import view
@@ -20,7 +20,7 @@ from concord_rtl.parts.stages import register
 #: Groups of operations that get a bit of their own, so that nothing after the decoder has to compare an opcode first.
 GROUPS = {
     "halt": (Op.HALT,),
-    "waits": (Op.HALT, Op.FENCE, Op.COPY, *INTEGER_OPS),
+    "waits": (Op.HALT, Op.FENCE, *COPY_OPS, *INTEGER_OPS),
     "loop": (Op.LOOP,),
     "end": (Op.END_LOOP,),
     "read": (Op.V_RD,),
@@ -29,12 +29,14 @@ GROUPS = {
 }
 #: Those of configurations with integer chains.
 INTEGER_GROUPS = {"integer": INTEGER_OPS}
+#: Those of configurations with an external memory.
+COPY_GROUPS = {"copy": COPY_OPS, "vectors": (Op.V_COPY,)}
 
 
 def groups_of(config: NpuConfig) -> dict[str, tuple[Op, ...]]:
     """Groups that words of a configuration are told apart by."""
     integers = INTEGER_GROUPS if config.has(Op.I_RUN) else {}
-    return {**GROUPS, **integers, **({"copy": (Op.COPY,)} if config.has(Op.COPY) else {})}
+    return {**GROUPS, **integers, **(COPY_GROUPS if config.has(Op.COPY) else {})}
 
 
 def decoded_layout(config: NpuConfig) -> data.StructLayout:

@@ -75,14 +75,17 @@ class Sequencer(SequencerPorts):
 
     def _copies(self, m, word, builder, executed):
         """Copies from the external memory; returns a bit that is set while the next word waits for one."""
-        fields, copies, overlaps = view(Op.COPY, word.word), self.copies, Signal(name="ahead")
+        fields, vectors = view(Op.COPY, word.word), view(Op.V_COPY, word.word)
+        copies, overlaps = self.copies, Signal(name="ahead")
         with m.If(copies.go):
-            m.d.sync += overlaps.eq(fields["ahead"])
+            m.d.sync += overlaps.eq(fields["ahead"] & ~word.vectors)
         m.d.comb += [
             copies.go.eq(executed & word.copy & copies.works),
             copies.dram.eq(fields["dram"] + builder.offset),
             copies.matrix.eq(fields["matrix"]),
-            copies.rows.eq(fields["rows"]),
+            copies.count.eq(Mux(word.vectors, vectors["count"], fields["rows"])),
+            copies.vectors.eq(word.vectors),
+            *(copies.place[name].eq(vectors[name]) for name in ("addr", "mem", "out")),
         ]
         return copies.busy & ~overlaps
 

@@ -1,4 +1,4 @@
-"""Cycles of copies from the external memory: its controller, command by command."""
+"""Cycles of copies from and to the external memory: its controller, command by command."""
 
 from __future__ import annotations
 
@@ -6,26 +6,30 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from concord.program.chains import WeightCopy
+from concord.program.chains import MemoryCopy, VectorCopy
 from concord.spec import timing
 from concord.spec.config import NpuConfig
 from concord.spec.dram import OPENED_AHEAD, SdramPart, SdramTiming
 
 
-def copy_cycles(copy: WeightCopy, config: NpuConfig) -> int:
+def copy_cycles(copy: MemoryCopy, config: NpuConfig) -> int:
     """Cycles from the execution of a copy to that of the next word."""
     first = copy.column % (1 << config.sdram.column_bits + config.sdram.bank_bits)  # rows do not matter
     begins = timing.copy_settle(config)
-    last = last_read(config.sdram, config.sdram_timing, first, copy.columns(config), begins)
+    written = config.vector_columns(copy.mem) if isinstance(copy, VectorCopy) and copy.out else 0
+    last = last_access(config.sdram, config.sdram_timing, first, copy.columns(config), begins, written)
+    if written:
+        return timing.COPY_BEGIN + last + timing.COPY_SENT
     return timing.COPY_BEGIN + last + config.sdram_timing.read_latency + timing.COPY_END
 
 
 @lru_cache(maxsize=1 << 12)
-def last_read(part: SdramPart, times: SdramTiming, first: int, count: int, begins: int) -> int:
-    """Cycles from a refresh to the read of the last of ``count`` columns, the first of which is asked for ``begins``
-    cycles later.
+def last_access(part: SdramPart, times: SdramTiming, first: int, count: int, begins: int, written: int = 0) -> int:
+    """Cycles from a refresh to the read or write of the last of ``count`` columns.
+
+    The first one is asked for ``begins`` cycles later. Columns are read, unless so many of each word are ``written``.
     """
-    controller = _Controller(part, times, first, count, begins)
+    controller = _Controller(part, times, first, count, begins, written)
     while controller.left:
         controller.tick()
     return controller.now - 1
@@ -48,7 +52,7 @@ class _RowState(NamedTuple):
 
 @dataclass
 class _Controller:
-    """State of :class:`concord_rtl.dram.controller.SdramController` while columns are read that follow each other.
+    """State of :class:`concord_rtl.dram.controller.SdramController` while columns that follow each other are used.
 
     Nothing is open at first, and the next refresh is due an interval after the last one.
 
@@ -59,9 +63,11 @@ class _Controller:
     column : int
         First column.
     left : int
-        Columns that are not read yet.
+        Columns that are not used yet.
     now : int
         Cycle, from the last refresh on.
+    word : int
+        Columns of a word, if they are written; else 0.
     """
 
     part: SdramPart
@@ -69,11 +75,15 @@ class _Controller:
     column: int
     left: int
     now: int
+    word: int = 0
     banks: list[_Bank] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.banks = [_Bank() for _ in range(1 << self.part.bank_bits)]
         self.due = self.times.refresh + 1  # cycle from which on a refresh goes before everything
+        #: Columns that are written: cycle from which on the next one is there, its number in its word, and the cycle of
+        #: the one before.
+        self.there, self.number, self.written = self.now + timing.VECTOR_COLUMN, 0, -self.times.wr
         #: A request is there; row or banks have changed in the cycle before; the state of the next row is known.
         self.held, self.changed, self.known_upcoming = False, False, True
         #: State of the row of the column and of the next row in the cycle before.
@@ -97,8 +107,8 @@ class _Controller:
         elif (count := self._columns_in_a_row()) > 1:
             self._pass(count - 1)
             self._look()
+            self._use(count)
             self._pass(1)
-            self.column, self.left = self.column + count, self.left - count
         else:
             self._command()
 
@@ -113,7 +123,8 @@ class _Controller:
                 opened = True
             elif current.usable:
                 page = self.page
-                self.column, self.left = self.column + 1, self.left - 1
+                if not self.word or self.now >= self.there:
+                    self._use(1)
                 turned = self.page != page
             elif current.wanted:
                 self._open(self.page)
@@ -126,12 +137,25 @@ class _Controller:
         """Columns that are read from this cycle on, one in each, and after which nothing has changed."""
         if not (self.held and not self.changed and self.known_upcoming and self.current.usable):
             return 0
-        return min(self.unhurried, self.left, self.due - self.now)
+        count = min(self.unhurried, self.left, self.due - self.now)
+        if not self.word:
+            return count
+        return min(count, self.word - self.number) if self.now >= self.there else 0
+
+    def _use(self, count: int) -> None:
+        """Columns of a word, the last of them in this cycle."""
+        self.column, self.left = self.column + count, self.left - count
+        if not self.word:
+            return
+        before = self.now if count > 1 else self.there  # the last one was there
+        self.number, self.written = (self.number + count) % self.word, self.now
+        self.there = max(self.now + 1, before + timing.VECTOR_COLUMN if self.number == 0 else 0)
 
     def _refresh(self) -> None:
         """A refresh: all banks are closed as soon as they may be."""
         open_banks = [bank for bank in self.banks if bank.row >= 0]
         waits = max((self.times.ras - 1 - bank.age for bank in open_banks), default=0)
+        waits = max(waits, self.written + self.times.wr - 1 - self.now)
         closes = max(2, 1 + waits)
         over = closes + self.times.rp + self.times.rfc
         self.banks = [_Bank() for _ in self.banks]

@@ -13,7 +13,7 @@ from concord.cycles.integers import integer_cycles
 from concord.cycles.places import Places, entry
 from concord.cycles.times import Request, Times, Token
 from concord.cycles.windows import Windows
-from concord.program.chains import VECTOR_MASK, Chain, WeightCopy
+from concord.program.chains import VECTOR_MASK, Chain, VectorCopy, WeightCopy
 from concord.program.integers import IntegerChain, TensorStep
 from concord.program.trace import Trace
 from concord.spec import timing
@@ -96,9 +96,10 @@ class Sources:
                 yield from self._drain()
                 now = max(now, self.times.retired + 2, copied)
             match event.item:
-                case WeightCopy():
+                case WeightCopy() | VectorCopy():
                     copied = now + copy_cycles(event.item, self.times.config)
-                    now = now if event.item.overlaps else copied - 1
+                    overlaps = isinstance(event.item, WeightCopy) and event.item.overlaps
+                    now = now if overlaps else copied - 1
                 case IntegerChain() | TensorStep():
                     updates = isinstance(event.item, IntegerChain) and event.item.steps.update
                     grown = bool(updates) and next(self._grown, False)

@@ -156,12 +156,20 @@ def feeder_convert(config: NpuConfig) -> int:
 
 # External memory ------------------------------------------------------------------------------------------------------
 
-#: From the word of a copy to the refresh that it begins with, and from the last column read to the next word.
-COPY_BEGIN, COPY_END = 1, 2
+#: From the word of a copy to the refresh that it begins with, and from the last column, read or written, to the next
+#: word.
+COPY_BEGIN, COPY_END, COPY_SENT = 1, 2, 1
+#: From the address of a word of a vector memory to the word, and from the last column of a word, as a copy writes it, to
+#: the first one of the next word.
+VECTOR_WORD = BLOCK_RAM
+VECTOR_COLUMN = 1 + VECTOR_WORD
 
 
 def copy_settle(config: NpuConfig) -> int:
-    """Cycles from the refresh of a copy to its first column: enough for a refresh that has just begun, and its own."""
+    """Cycles from the refresh of a copy to its first column: enough for a refresh that has just begun, and its own.
+
+    An access of the host that has begun is over by then, too.
+    """
     memory = config.sdram_timing
     return 2 * memory.rfc + memory.rp + memory.ras + memory.wr + 8
 
