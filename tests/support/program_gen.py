@@ -19,7 +19,7 @@ from concord.program.matrix_writes import broken_beside_rules
 from concord.program.sliding import broken_rules
 from concord.spec import isa
 from concord.spec.config import NpuConfig
-from concord.spec.isa import COPY_UNIT, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
+from concord.spec.isa import COPY_UNIT, INITIAL, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, VECTOR_UNIT, Mem, MvMode, Op
 from concord.spec.memmap import RegionId
 from concord.spec.operations import INTEGER_STATE_OPS
 
@@ -252,12 +252,12 @@ class _Generator:
         rng, config, mem = self.rng, self.config, self.rng.choice(list(Mem))
         size, words = config.vector_columns(mem), config.wide_depth if mem is Mem.WIDE else config.narrow_depth
         first = WEIGHT_COLUMNS + mem * VECTOR_COLUMNS
-        begin = size * rng.randint(0, (VECTOR_COLUMNS // COPY_UNIT - 1) // size)
-        room = (VECTOR_COLUMNS - begin * COPY_UNIT) // size
+        begin = size * rng.randint(0, (VECTOR_COLUMNS // VECTOR_UNIT - 1) // size)
+        room = (VECTOR_COLUMNS - begin * VECTOR_UNIT) // size
         addr = rng.randrange(words)
         count = min(rng.choice([1, 2, rng.randint(1, 40)]), room, words - addr)
         number = rng.choice([number for number, (low, high) in self.registers.items() if low == high])
-        unit = first // COPY_UNIT + begin - self.registers[number][0]
+        unit = first // VECTOR_UNIT + begin - self.registers[number][0]
         out = int(rng.random() < 0.5)
         self.builder.v_copy(number, unit, addr, count, mem=int(mem), out=out)
 

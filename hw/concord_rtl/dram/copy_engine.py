@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 
 from concord.spec import timing
 from concord.spec.config import clog2
-from concord.spec.isa import COPY_UNIT, Mem
+from concord.spec.isa import Mem
 from concord_rtl.dram.copy_port import CopyPort
 from concord_rtl.dram.native_port import NativePort
 from concord_rtl.dram.vector_mover import VectorMover
@@ -79,7 +79,7 @@ class CopyEngine(NpuUnit):
         m.d.comb += cmd.valid.eq(asking)
         with m.If(copies.go):
             m.d.sync += [
-                cmd.p.addr.eq(copies.dram << clog2(COPY_UNIT)),
+                cmd.p.addr.eq(copies.column),
                 cmd.p.we.eq(copies.vectors & copies.place.out),
                 most.eq(Mux(copies.vectors, Mux(copies.place.mem, wide, narrow), config.row_columns) - 1),
                 column.eq(0),

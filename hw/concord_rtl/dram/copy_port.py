@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from amaranth.lib import data
 
-from concord.spec.isa import COPY_ROWS_BITS, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
+from concord.spec.config import clog2
+from concord.spec.isa import COPY_ROWS_BITS, COPY_UNIT, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS
 from concord_rtl.parts.component import Input, Interface, Output
+
+#: Bits of the number of a column.
+COLUMN_BITS = MATRIX_ADDR_BITS + clog2(COPY_UNIT)
 
 
 def place_layout() -> data.StructLayout:
@@ -17,7 +21,7 @@ class CopyPort(Interface):
     """Copies of rows of tiles, and of vectors, seen from the sequencer: one at a time."""
 
     go = Output(1, "A copy begins. Only if the memory ``works`` and no copy is ``busy``.")
-    dram = Output(MATRIX_ADDR_BITS, "Its first column, in units of ``COPY_UNIT``.")
+    column = Output(COLUMN_BITS, "Its first column.")
     matrix = Output(MATRIX_ADDR_BITS, "First word of the first tile of rows.")
     count = Output(COPY_ROWS_BITS, "Rows of tiles or vectors, at least one.")
     vectors = Output(1, "It copies vectors, as ``place`` says.")

@@ -17,8 +17,8 @@ from concord_rtl.parts.component import Input, NpuUnit, Output
 class VectorMover(NpuUnit):
     """Makes words of columns that were read, and columns of words; a column a cycle.
 
-    The first column of a word from a vector memory comes ``VECTOR_COLUMN`` (:mod:`concord.spec.timing`) cycles after the
-    last one of the word before.
+    The first column of a word from a vector memory comes ``VECTOR_COLUMN`` cycles (:mod:`concord.spec.timing`) after
+    the last one of the word before.
 
     Parameters
     ----------

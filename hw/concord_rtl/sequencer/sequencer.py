@@ -8,7 +8,8 @@ from amaranth import *
 from amaranth.lib import wiring
 
 from concord.spec import timing
-from concord.spec.isa import Trap
+from concord.spec.config import clog2
+from concord.spec.isa import COPY_UNIT, VECTOR_UNIT, VECTOR_UNIT_BITS, Trap
 from concord.spec.operations import Op
 from concord_rtl.parts.shapes import view
 from concord_rtl.sequencer.builder import ChainBuilder
@@ -77,11 +78,13 @@ class Sequencer(SequencerPorts):
         """Copies from the external memory; returns a bit that is set while the next word waits for one."""
         fields, vectors = view(Op.COPY, word.word), view(Op.V_COPY, word.word)
         copies, overlaps = self.copies, Signal(name="ahead")
+        unit = Signal(VECTOR_UNIT_BITS, name="unit")
+        m.d.comb += unit.eq(Mux(word.vectors, vectors["dram"], fields["dram"]) + builder.offset.as_signed())
         with m.If(copies.go):
             m.d.sync += overlaps.eq(fields["ahead"] & ~word.vectors)
         m.d.comb += [
             copies.go.eq(executed & word.copy & copies.works),
-            copies.dram.eq(fields["dram"] + builder.offset),
+            copies.column.eq(Mux(word.vectors, unit << clog2(VECTOR_UNIT), unit << clog2(COPY_UNIT))),
             copies.matrix.eq(fields["matrix"]),
             copies.count.eq(Mux(word.vectors, vectors["count"], fields["rows"])),
             copies.vectors.eq(word.vectors),

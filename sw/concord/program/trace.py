@@ -247,11 +247,12 @@ class _Sequencer:
             self.loops.append([self.pc + 1, values["count"]])
 
     def _copy(self, op: Op, values: dict[str, Any]) -> None:
-        column = isa.COPY_UNIT * ((values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK)
         if op is Op.V_COPY:
+            unit = (values["dram"] + self._register(values["reg"])) % (1 << isa.VECTOR_UNIT_BITS)
             place = Mem(values["mem"]), values["addr"], values["count"]
-            self.items.append(VectorCopy(self.pc, column, *place, out=bool(values["out"])))
+            self.items.append(VectorCopy(self.pc, isa.VECTOR_UNIT * unit, *place, out=bool(values["out"])))
             return
+        column = isa.COPY_UNIT * ((values["dram"] + self.aregs[values["reg"]]) & MATRIX_MASK)
         copy = WeightCopy(self.pc, column, values["matrix"], values["rows"], overlaps=bool(values["ahead"]))
         self.items.append(copy)
         self.beside = copy if copy.overlaps else None

@@ -69,12 +69,11 @@ def single_chain_program(chain: Chain) -> list[int]:
 
 def copy_program(copy: MemoryCopy) -> list[int]:
     """A program that executes one copy between memories, and waits for its end."""
-    unit = copy.column // isa.COPY_UNIT
     if isinstance(copy, WeightCopy):
-        word = isa.encode(Op.COPY, dram=unit, matrix=copy.matrix, rows=copy.rows)
+        word = isa.encode(Op.COPY, dram=copy.column // isa.COPY_UNIT, matrix=copy.matrix, rows=copy.rows)
     else:
         own = {"mem": int(copy.mem), "addr": copy.address, "count": copy.count, "out": int(copy.out)}
-        word = isa.encode(Op.V_COPY, dram=unit, **own)
+        word = isa.encode(Op.V_COPY, dram=copy.column // isa.VECTOR_UNIT, **own)
     return [word, isa.encode(Op.HALT)]
 
 

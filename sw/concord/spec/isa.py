@@ -56,8 +56,9 @@ row q % (T*N) of all N/L words of the tile at  matrix + q // (T*N) * (N/L).
 
 ``v_copy`` waits as ``copy`` does, and the next instruction starts when it is over. It copies ``count`` vectors that
 follow each other from the external memory to a vector memory, or back with ``out``: from vector ``addr`` on there
-(modulo ``2**14``), and from column ``64 * (dram + register)`` on in the external memory. A vector takes as many columns
-as its word needs, the low bits of the word in the first of them; what is left of the last column is zero.
+(modulo ``2**14``), and from column ``16 * (dram + register)`` on in the external memory (modulo ``2**20`` units, the
+register signed). A vector takes as many columns as its word needs, the low bits of the word in the first of them; what
+is left of the last column is zero.
 
 Configurations without ``dram`` have no ``copy`` and no ``v_copy``; without a working memory both trap with ``NO_DRAM``.
 
@@ -98,6 +99,8 @@ DIGITS_MAX = 5
 ACCUMULATOR_POINT, COARSER_MAX = 15, 5
 #: Columns of the external memory that the address of a copy counts, and bits of its number of rows.
 COPY_UNIT, COPY_ROWS_BITS = 64, 16
+#: Columns that the address of a copy of vectors counts, and bits of the address.
+VECTOR_UNIT, VECTOR_UNIT_BITS = 16, 20
 #: Address registers; register 0 reads as zero and cannot be written.
 ADDR_REGS = 1 << ADDR_REG_BITS
 
@@ -272,7 +275,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
         Op.V_COPY,
         _lay(
             Field("reg", ADDR_REG_BITS, doc="address register added to ``dram``"),
-            Field("dram", MATRIX_ADDR_BITS, doc="first column in the external memory, in units of 64 columns"),
+            Field("dram", VECTOR_UNIT_BITS, doc="first column in the external memory, in units of 16 columns"),
             Field("addr", VECTOR_ADDR_BITS, doc="first vector in the vector memory"),
             Field("count", VECTOR_ADDR_BITS, doc="vectors"),
             Field("mem", 1, doc="0 narrow, 1 wide"),

@@ -159,7 +159,7 @@ def feeder_convert(config: NpuConfig) -> int:
 #: From the word of a copy to the refresh that it begins with, and from the last column, read or written, to the next
 #: word.
 COPY_BEGIN, COPY_END, COPY_SENT = 1, 2, 1
-#: From the address of a word of a vector memory to the word, and from the last column of a word, as a copy writes it, to
+#: From the address of a word of a vector memory to the word, and from the last column of a word that a copy writes to
 #: the first one of the next word.
 VECTOR_WORD = BLOCK_RAM
 VECTOR_COLUMN = 1 + VECTOR_WORD

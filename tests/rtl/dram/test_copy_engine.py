@@ -12,7 +12,7 @@ from concord.program.chains import VectorCopy, WeightCopy
 from concord.program.matrix_copies import write_copy
 from concord.program.vector_copies import write_vectors
 from concord.spec import timing
-from concord.spec.isa import COPY_UNIT, Mem
+from concord.spec.isa import COPY_UNIT, VECTOR_UNIT, Mem
 from concord.spec.memmap import RegionId, regions
 from concord_rtl.dram.copy_engine import CopyEngine
 from support.bench import simulate
@@ -68,7 +68,7 @@ def test_rows_do_not_depend_on_the_waits_of_the_memory(config, ready, gives):
         ctx.set(engine.works, 1)
         for copy in copies_of(config, rng, 6):
             ctx.set(engine.copies.go, 1)
-            ctx.set(engine.copies.dram, copy.column // COPY_UNIT)
+            ctx.set(engine.copies.column, copy.column)
             ctx.set(engine.copies.matrix, copy.matrix)
             ctx.set(engine.copies.count, copy.rows)
             await ctx.tick()
@@ -91,8 +91,8 @@ def vector_copies_of(config, rng, count):
         size, words = config.vector_columns(mem), depth(config, mem)
         addr = rng.randrange(words)
         vectors = rng.randint(1, min(words - addr, 12))
-        unit = mem * (COLUMNS // COPY_UNIT // 2) + size * rng.randrange(2)
-        yield VectorCopy(0, unit * COPY_UNIT, mem, addr, vectors, rng.random() < 0.5)
+        unit = mem * (COLUMNS // VECTOR_UNIT // 2) + size * rng.randrange(8)
+        yield VectorCopy(0, unit * VECTOR_UNIT, mem, addr, vectors, rng.random() < 0.5)
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_vectors_do_not_depend_on_the_waits_of_the_memory(config, ready, gives):
     async def sequencer(ctx):
         ctx.set(engine.works, 1)
         for copy in vector_copies_of(config, rng, 12):
-            for name, value in {"vectors": 1, "dram": copy.column // COPY_UNIT, "count": copy.count, "go": 1}.items():
+            for name, value in {"vectors": 1, "column": copy.column, "count": copy.count, "go": 1}.items():
                 ctx.set(getattr(engine.copies, name), value)
             ctx.set(engine.copies.place, {"addr": copy.address, "mem": int(copy.mem), "out": int(copy.out)})
             await ctx.tick()

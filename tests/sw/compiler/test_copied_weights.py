@@ -105,21 +105,20 @@ def test_more_weights_than_the_external_memory_has_room_for():
 def test_which_weights_stay():
     """Those of recurrent layers first, then the smallest, by groups; the buffer is as small as the program allows."""
     weights = [DenseWeights("often", 4, 2, 25), DenseWeights("small", 2, 4), DenseWeights("large", 40, 8)]
-    assert copied(weights, 400, SMALL) == ({}, None)
-    assert copied(weights, 90, SMALL) == ({"large": 7}, CopyBuffer(8))
-    assert copied(weights, 31, SMALL) == ({"small": 1, "large": 0}, CopyBuffer(8))
-    assert copied(weights, 12, SMALL) == ({"small": 0, "large": 0, "often": 2}, CopyBuffer(8, 1)), (
-        "no room for two parts"
-    )
+    assert copied(weights, 400, SMALL, SMALL.program_depth) == ({}, None)
+    assert copied(weights, 90, SMALL, SMALL.program_depth) == ({"large": 7}, CopyBuffer(8))
+    assert copied(weights, 31, SMALL, SMALL.program_depth) == ({"small": 1, "large": 0}, CopyBuffer(8))
+    assert copied(weights, 12, SMALL, SMALL.program_depth) == (
+        {"small": 0, "large": 0, "often": 2},
+        CopyBuffer(8, 1),
+    ), "no room for two parts"
     both = [DenseWeights("a", 200, 8), DenseWeights("b", 200, 8)]
-    assert copied(both, 96, SMALL.replace(program_depth=1088)) == ({"a": 0, "b": 0}, CopyBuffer(48))
-    assert copied(both, 96, SMALL.replace(program_depth=1087)) == ({"a": 6, "b": 0}, CopyBuffer(48, 1)), "few blocks"
-    assert copied(both, 96, SMALL.replace(program_depth=64)) == ({"a": 0, "b": 0}, CopyBuffer(96, 1)), (
-        "as few as can be"
-    )
+    assert copied(both, 96, SMALL, 1088) == ({"a": 0, "b": 0}, CopyBuffer(48))
+    assert copied(both, 96, SMALL, 1087) == ({"a": 6, "b": 0}, CopyBuffer(48, 1)), "few blocks"
+    assert copied(both, 96, SMALL, 64) == ({"a": 0, "b": 0}, CopyBuffer(96, 1)), "as few as can be"
     twice = [replace(item, places=2) for item in both]
-    assert copied(twice, 96, SMALL.replace(program_depth=2 * 1088)) == ({"a": 0, "b": 0}, CopyBuffer(48))
-    assert copied([DenseWeights("row", 3, 100)], 90, SMALL) == ({}, None)
+    assert copied(twice, 96, SMALL, 2 * 1088) == ({"a": 0, "b": 0}, CopyBuffer(48))
+    assert copied([DenseWeights("row", 3, 100)], 90, SMALL, SMALL.program_depth) == ({}, None)
 
 
 @pytest.mark.parametrize(("rows", "count", "place"), [(16, 2, 1), (100, 2, 2), (16, 1, None)])

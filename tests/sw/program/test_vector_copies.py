@@ -59,7 +59,7 @@ def test_columns_are_the_words_of_the_link(config, mem):
 
 
 def test_an_address_register_counts_units():
-    words = assemble("set_addr 2, 262141\nv_copy 2, 5, 7, 9, wide, 1\nv_copy 0, 5, 7, 9, narrow, 0\nhalt")
+    words = assemble("set_addr 2, 262132\nv_copy 2, 20, 7, 9, wide, 1\nv_copy 0, 20, 7, 9, narrow, 0\nhalt")
     own, plain = trace(words, COPYING).vector_copies
     assert (own.column, own.mem, own.address, own.count, own.out) == (128, Mem.WIDE, 7, 9, True)
     assert (plain.column, plain.mem, plain.out) == (320, Mem.NARROW, False)
@@ -83,7 +83,7 @@ def _messages(text, known, config=COPYING):
 
 
 def test_what_is_read_has_a_value():
-    out, into = "v_copy 0, 2, 4, 3, narrow, 1", "v_copy 0, 2, 8, 3, narrow, 0"
+    out, into = "v_copy 0, 8, 4, 3, narrow, 1", "v_copy 0, 8, 8, 3, narrow, 0"
     source, columns = Span(RegionId.NARROW, 4, 3), Span(RegionId.DRAM, 128, 3 * COPYING.vector_columns(Mem.NARROW))
     assert _messages(f"{out}\n{into}\nhalt", [source]) == []
     assert _messages(f"{into}\nhalt", [columns]) == []
@@ -99,7 +99,7 @@ def test_what_is_read_has_a_value():
     "copy, message",
     [
         ("v_copy 0, 0, 60, 5, wide, 1", "meets wide 64, beyond its 64 words"),
-        ("v_copy 0, 262143, 0, 64, wide, 1", f"meets column {(1 << 24) + 191} of the external memory"),
+        ("v_copy 0, 1048572, 0, 64, wide, 1", f"meets column {(1 << 24) + 191} of the external memory"),
     ],
 )
 def test_copies_stay_in_their_memories(copy, message):
@@ -116,18 +116,18 @@ def test_copies_stay_in_their_memories(copy, message):
 @pytest.mark.parametrize(
     "other, meets",
     [
-        ("v_copy 0, 3, 0, 8, wide, 1", False),
-        ("v_copy 0, 3, 4, 1, narrow, 0", True),
-        ("v_copy 0, 1, 0, 22, narrow, 1", True),
-        ("v_copy 0, 1, 0, 21, narrow, 1", False),
+        ("v_copy 0, 12, 0, 8, wide, 1", False),
+        ("v_copy 0, 12, 4, 1, narrow, 0", True),
+        ("v_copy 0, 4, 0, 22, narrow, 1", True),
         ("v_copy 0, 4, 0, 21, narrow, 1", False),
+        ("v_copy 0, 16, 0, 21, narrow, 1", False),
         ("copy 0, 3, 0, 4", True),
         ("copy 0, 4, 0, 4", False),
     ],
 )
 def test_vectors_have_columns_of_their_own(other, meets):
     """Wide vectors of four columns are in columns 128 to 255; narrow ones have three."""
-    words = assemble(f"v_copy 0, 2, 0, 32, wide, 1\n{other}\nhalt")
+    words = assemble(f"v_copy 0, 8, 0, 32, wide, 1\n{other}\nhalt")
     known = [Span(RegionId.WIDE, 0, 64), Span(RegionId.NARROW, 0, 64), Span(RegionId.DRAM, 0, 4096)]
     expected = _overlapping(trace(words, COPYING))
     assert {problem.pc for problem in verify(words, COPYING, inputs=known)} == expected
@@ -157,7 +157,7 @@ def _overlapping(run):
 
 
 def test_phases_meet_the_same_vectors():
-    words = assemble("v_copy 0, 2, 0, 8, wide, 1\nhalt\nv_copy 0, 2, 0, 8, narrow, 0\nhalt")
+    words = assemble("v_copy 0, 8, 0, 8, wide, 1\nhalt\nv_copy 0, 8, 0, 8, narrow, 0\nhalt")
     known = [Span(RegionId.WIDE, 0, 8)]
     problems = verify_phases(words, COPYING, [(0, known, []), (2, [], [])])
     assert {problem.rule for problem in problems} == {ProgramRule.VECTORS_APART}
@@ -177,14 +177,14 @@ ROUND_TRIP = """
     v_rd wide, 0, row=1
     v_wr wide, 8, row=1
     v_wr narrow, 8, row=1
-    v_copy 0, 4, 8, 4, wide, 1
-    v_copy 0, 8, 8, 4, narrow, 1
+    v_copy 0, 16, 8, 4, wide, 1
+    v_copy 0, 32, 8, 4, narrow, 1
     v_rd wide, 20, row=1
     v_wr wide, 8, row=1
     v_wr narrow, 8, row=1
-    v_copy 0, 4, 30, 4, wide, 0
-    v_copy 0, 8, 30, 4, narrow, 0
-    v_copy 0, 12, 40, 4, wide, 0
+    v_copy 0, 16, 30, 4, wide, 0
+    v_copy 0, 32, 30, 4, narrow, 0
+    v_copy 0, 48, 40, 4, wide, 0
     v_rd narrow, 30, row=1
     vv_sub 30, row=1
     vv_add 40, row=1
@@ -244,7 +244,7 @@ def test_derived_models_and_bounds_follow_vectors():
 
 
 def test_vectors_are_counted_once():
-    words = assemble("loop 3\nv_copy 0, 2, 0, 8, wide, 1\nv_copy 0, 2, 4, 3, wide, 0\nend_loop\nhalt")
+    words = assemble("loop 3\nv_copy 0, 8, 0, 8, wide, 1\nv_copy 0, 8, 4, 3, wide, 0\nend_loop\nhalt")
     external = ExternalVectors(COPYING, [trace(words, COPYING)])
     assert external.firsts[Mem.WIDE].tolist() == [128 + 4 * k for k in range(8)]
     assert not external.firsts[Mem.NARROW].size

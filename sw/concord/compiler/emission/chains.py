@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 
 from concord.compiler.emission.copied_weights import CopiesAhead, WeightBlock
 from concord.compiler.emission.data_section import DataSection
@@ -16,6 +17,9 @@ from concord.program.builder import ProgramBuilder
 from concord.program.chains import Pad
 from concord.spec.isa import ADDR_REGS, MATRIX_ADDR_BITS, VECTOR_ADDR_BITS, Mem, MvMode, Op
 
+#: Least number of pairs of blocks that a loop is worth, and loops that may be inside each other then.
+_PAIRS, _LEVELS = 2, 2
+
 
 @dataclass
 class _Tile:
@@ -26,7 +30,9 @@ class _Tile:
     number : int
         Added to addresses, times the step from one native vector to the next; in a loop registers are added instead.
     registers : dict or None
-        By step the register of a loop over all of them.
+        By step the register of a loop over all of them; added to the number.
+    before : int
+        Registers that are taken otherwise, those with the lowest numbers.
     down : bool
         Column by column, not row by row.
     rows : bool
@@ -37,12 +43,14 @@ class _Tile:
     registers: dict[int, int] | None = None
     down: bool = False
     rows: bool = False
+    before: int = 0
 
     def place(self, addr: int, step: int, reg: int = 0, bits: int = VECTOR_ADDR_BITS) -> dict[str, int]:
         """Fields of an address of ``bits`` bits."""
+        addr = (addr + self.number * step) % (1 << bits)
         if self.registers is not None:
-            return {"addr": addr, "reg": self.registers.setdefault(step, len(self.registers))}
-        return {"addr": (addr + self.number * step) % (1 << bits), "reg": reg}
+            return {"addr": addr, "reg": self.registers.setdefault(step, self.before + len(self.registers))}
+        return {"addr": addr, "reg": reg}
 
 
 def _vector(tile: _Tile | None, addr: int, row: int, inner: int, outer: int, reg: int = 0) -> dict[str, int]:
@@ -77,6 +85,8 @@ class Chains:
         Rows of a tensor before the first one in memory: those that its buffer has dropped in the tile that is emitted.
     registers : dict
         Address registers that are added where tensors are written.
+    taken : int
+        Address registers that are used otherwise, those with the lowest numbers.
     """
 
     def __init__(self, data_section: DataSection):
@@ -86,6 +96,7 @@ class Chains:
         self.builder = ProgramBuilder()
         self.dropped_rows: dict[Storage, int] = {}
         self.registers: dict[Storage, int] = {}
+        self.taken = 0
         self._matrices: dict[int, Hashable] = {}  # what those that programs write hold, by address
 
     @cached_property
@@ -194,11 +205,47 @@ class Chains:
 
     def _blocks(self, name: str, vectors: int, cols: int, chain: Callable[[_Tile | None, int], None]) -> None:
         """Writes a chain for every block of dense weights, and the copies that it needs."""
-        for block in self.data_section.blocks(name, vectors):
-            matrix = self.copy(block, name)
-            self.builder.set(Op.SET_SHAPE, rows=block.count, cols=cols)
-            chain(None if block.unit is None else _Tile(block.first, rows=True), matrix)
-            self.copy_used(block)
+        blocks, k = self.data_section.blocks(name, vectors), 0
+        while k < len(blocks):
+            matrix = self.copy(blocks[k], name)
+            self.builder.set(Op.SET_SHAPE, rows=blocks[k].count, cols=cols)
+            k += self._pairs(blocks[k:], matrix, chain)
+            chain(None if blocks[k].unit is None else _Tile(blocks[k].first, rows=True), matrix)
+            self.copy_used(blocks[k])
+            k += 1
+
+    def _pairs(self, blocks: Sequence[WeightBlock], matrix: int, chain: Callable[[_Tile | None, int], None]) -> int:
+        """Writes a loop over pairs of blocks of the same size, if they are many and there are registers for it.
+
+        The first block is in the matrix memory already, and so is the one after the last pair then. Returns how many
+        blocks the loop covers.
+        """
+        first, copies, taken = blocks[0], self._copies, self.taken
+        alike = takewhile(lambda block: (block.count, block.rows) == (first.count, first.rows), blocks)
+        pairs = (len(list(alike)) - 1) // 2
+        if first.unit is None or copies is None or not copies.alternate or pairs < _PAIRS or self.registers:
+            return 0
+        registers, program, self.builder = {0: 0}, self.builder, ProgramBuilder()
+        chain(_Tile(0, registers, rows=True, before=taken), matrix)
+        self.builder = builder = program
+        external = taken + len(registers)
+        if external >= ADDR_REGS or self.config.loop_levels < _LEVELS:
+            return 0
+        units = [block.unit or 0 for block in blocks[:3]]
+        increments = {reg: 2 * first.count * step for step, reg in registers.items() if reg}
+        increments[external] = units[2] - units[0]
+        for reg in increments:
+            builder.set_addr(reg, 0)
+        builder.loop(pairs)
+        for half in range(2):
+            words = copies.place(half), copies.place(half + 1)
+            builder.copy(external, units[half + 1], words[1], first.rows, ahead=1)
+            chain(_Tile(blocks[half].first, registers, rows=True, before=taken), words[0])
+        for reg, increment in increments.items():
+            builder.inc_addr(reg, increment)
+        builder.end_loop()
+        copies.resume(builder)
+        return 2 * pairs
 
     def copy(self, block: WeightBlock, name: str) -> int:
         """Bring weights that do not stay in the matrix memory; returns where a block of them begins there."""

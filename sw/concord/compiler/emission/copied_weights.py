@@ -14,6 +14,8 @@ from concord.spec.operations import Op
 BUFFER = "copied weights"
 #: Instruction words for each block of weights that a program has, at the most, as a share of its memory.
 _WORDS_PER_BLOCK = 16
+#: Blocks that have as many instructions as a loop over blocks.
+_LOOP = 6
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class DenseWeights:
         as many steps as there is room for.
     places : int
         How many places of the program copy them then, roughly.
+    loop : bool
+        Whether many blocks are a loop.
     """
 
     name: str
@@ -40,6 +44,7 @@ class DenseWeights:
     words: int
     runs: int = 1
     places: int = 1
+    loop: bool = False
 
     @property
     def total(self) -> int:
@@ -134,11 +139,24 @@ class CopiesAhead:
             self.begin(builder)
         assert self._place is not None
         self._part = (self._part + 1) % self._buffer.parts
-        matrix = self._first + self._part * self._buffer.words
+        matrix = self.place(0)
         builder.rewrite(self._place, Op.COPY, dram=block.unit or 0, matrix=matrix, rows=block.rows, ahead=1)
         self._place = builder.fence() if self._second is None else self._second
         self._second, self._first_waits = None, False
         return matrix
+
+    @property
+    def alternate(self) -> bool:
+        """True if copies of blocks that follow each other go to two parts, and none of them stands further in front."""
+        return self._buffer.parts > 1 and self._second is None
+
+    def place(self, later: int) -> int:
+        """First word in the matrix memory of the block so many copies after the latest one."""
+        return self._first + (self._part + later) % self._buffer.parts * self._buffer.words
+
+    def resume(self, builder: ProgramBuilder) -> None:
+        """Let the next copy stand here: others in between went to as many blocks of each part."""
+        self._place = builder.fence()
 
     def used(self, builder: ProgramBuilder) -> None:
         """All products with the block are written."""
@@ -156,12 +174,14 @@ def groups_of_block(weights: DenseWeights, buffer: int, config: NpuConfig) -> in
     return min(weights.groups, min(buffer, most) // weights.words)
 
 
-def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tuple[dict[str, int], CopyBuffer | None]:
+def copied(
+    weights: Sequence[DenseWeights], room: int, config: NpuConfig, program: int
+) -> tuple[dict[str, int], CopyBuffer | None]:
     """Groups that stay of the weights that are copied, by name, and the buffer for the others.
 
-    The buffer is as small as the program has room for its blocks, and holds a group of each of these weights. Beside it
-    as many groups stay as there is room for, those first that would be copied most often. If no buffer of two parts
-    leaves the program short enough, one block is there at a time.
+    The buffer is as small as a program of so many words has room for its blocks, and holds a group of each of these
+    weights. Beside it as many groups stay as there is room for, those first that would be copied most often. If no
+    buffer of two parts leaves the program short enough, one block is there at a time.
     """
     if sum(item.total for item in weights) <= room:
         return {}, None
@@ -173,8 +193,8 @@ def copied(weights: Sequence[DenseWeights], room: int, config: NpuConfig) -> tup
         ):
             stay = _staying(order, room - parts * words)
             others = [item for item in order if stay[item.name] < item.groups]
-            blocks = sum(item.places * _blocks(item, stay[item.name], words, config) for item in others)
-            if max(item.words for item in others) <= words and blocks * _WORDS_PER_BLOCK <= config.program_depth:
+            blocks = sum(item.places * _written(item, stay[item.name], words, config) for item in others)
+            if max(item.words for item in others) <= words and blocks * _WORDS_PER_BLOCK <= program:
                 return {item.name: stay[item.name] for item in others}, CopyBuffer(words, parts)
     words = room // config.steps * config.steps
     if words < max(item.words for item in order):
@@ -194,6 +214,12 @@ def _staying(order: Iterable[DenseWeights], room: int) -> dict[str, int]:
 def _blocks(weights: DenseWeights, stay: int, buffer: int, config: NpuConfig) -> int:
     size = groups_of_block(weights, buffer, config)
     return -(-(weights.groups - stay) // size) if size else weights.groups
+
+
+def _written(weights: DenseWeights, stay: int, buffer: int, config: NpuConfig) -> int:
+    """Blocks for each of which there are instructions."""
+    blocks = _blocks(weights, stay, buffer, config)
+    return min(blocks, _LOOP) if weights.loop else blocks
 
 
 def blocks_of(

@@ -208,13 +208,14 @@ class DataSection:
             elif layer.weight is not None and layer.reduction is Reduction.DENSE:
                 weight, runs = pad_weight(layer), self.plan.repeats[index] if index < self.plan.unshared else 1
                 item = self._shape(f"weight.{layer.name}", weight, runs)
-                item = replace(item, places=min(runs, _TILE_PROGRAMS))
+                item = replace(item, places=min(runs, _TILE_PROGRAMS), loop=True)
                 dense.setdefault(blake2b(weight.tobytes()).digest(), item)
             elif layer.weight is not None:
                 taps = math.prod(layer.weight.shape[1:])
                 words = depthwise_words(self.config, layer.weight.shape[0], taps)
                 kept += layer.out[2] if self.slide(index) else words
-        stay, self._buffer = copied(list(dense.values()), self.config.matrix_depth - kept, self.config)
+        program = self.plan.program_share * self.config.program_depth
+        stay, self._buffer = copied(list(dense.values()), self.config.matrix_depth - kept, self.config, program)
         self._copied = {item.name: (item, stay[item.name]) for item in dense.values() if item.name in stay}
         if self._buffer is not None:
             what = f"weights of {len(stay)} products, by blocks"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import product, repeat
 from typing import NamedTuple
 
 from concord.compiler.emission.data_section import DataSection
@@ -34,13 +34,15 @@ from concord.program.access import REGIONS
 from concord.program.allocator import CapacityError
 from concord.program.builder import ProgramBuilder
 from concord.spec.config import NpuConfig
-from concord.spec.isa import ADDR_REGS, COPY_UNIT, Mem, Op
+from concord.spec.isa import ADDR_REGS, COPY_UNIT, VECTOR_UNIT, Mem, Op
 from concord.spec.memmap import RegionId
 
 #: Address registers but the one that is always zero; a tensor that is written tile by tile takes a register.
 _REGISTERS = ADDR_REGS - 1
 #: Kinds of row tiles that a row tile is compared with, the latest ones, where programs are too long otherwise.
 KINDS = 4
+#: Room for blocks of weights that is tried: what blocks of row tiles take is known when they are written.
+_PROGRAM_SHARES = (8, 4, 2, 1)
 #: Orders of tensors that are tried for one choice of row tiles, and for all of them.
 ORDERS, _ALL_ORDERS = 400, 8000
 
@@ -104,8 +106,9 @@ class RowTiled:
                 copy.addr += first
         for storage in (storage for group in self.tiling.groups for storage in group.leaving):
             for copy in self.plan.copies_of(storage):
-                name, units = self._external_name(storage, copy.mem), storage.height * self._pitch(storage, copy.mem)
-                self.allocator.allocate(name, RegionId.DRAM, units, "rows of a tensor")
+                columns = storage.height * self._pitch(storage, copy.mem) * VECTOR_UNIT
+                name = self._external_name(storage, copy.mem)
+                self.allocator.allocate(name, RegionId.DRAM, -(-columns // COPY_UNIT), "rows of a tensor")
 
     def _external_name(self, storage: Storage, mem: Mem) -> str:
         """Name of the allocation of a tensor in the external memory."""
@@ -171,7 +174,7 @@ class RowTiled:
         """All row tiles of a group are written, the last of them with these beginnings of layers."""
         self.emitter.starts.extend(starts)
         self.chains.end_copies()
-        self.chains.dropped_rows, self.chains.registers = {}, {}
+        self.chains.dropped_rows, self.chains.registers, self.chains.taken = {}, {}, 0
 
     def _repeated(self, tile: int) -> tuple[int, int]:
         """Row tiles from one on that are repeated, and how often: those with which a loop covers most."""
@@ -252,20 +255,29 @@ class RowTiled:
         group, tiles = self._group, self._group.tiles[tile]
         whole = () if group.leaves else tuple(tiles[storage].new * row_vectors(storage) for storage in group.whole)
         external = (
-            (tiles[storage].start if storage is group.source else tiles[storage].new) * self._pitch(storage, mem)
-            for storage, mem in self._external
+            (tiles[storage].start if storage is group.source else tiles[storage].new) * pitch
+            for storage, pitch in self._pitches
         )
         return (*whole, *external)
 
     @property
-    def _external(self) -> list[tuple[Storage, Mem]]:
-        """Tensors of a group that are copied from or to the external memory, in each memory that has a copy."""
+    def _pitches(self) -> list[tuple[Storage, int]]:
+        """Tensors of a group that are copied from or to the external memory, with each of their pitches."""
         group = self._group
         copied = (*((group.source,) if group.brought else ()), *group.leaving)
-        return [(storage, copy.mem) for storage in copied for copy in self.plan.copies_of(storage)]
+        pairs = (
+            (storage, self._pitch(storage, copy.mem)) for storage in copied for copy in self.plan.copies_of(storage)
+        )
+        return list(dict.fromkeys(pairs))
 
     def _pitch(self, storage: Storage, mem: Mem) -> int:
-        """Units of the external memory from row to row."""
+        """Units of the external memory from row to row.
+
+        What the first group leaves has the same pitch in all forms: one register counts its rows, where phases of the
+        host begin at instructions that count.
+        """
+        if storage in self.tiling.groups[0].leaving:
+            return max(units_of_row(storage, copy.mem, self.config) for copy in self.plan.copies_of(storage))
         return units_of_row(storage, mem, self.config)
 
     def _emit(self, program: _TileProgram) -> list[tuple[int, int]]:
@@ -314,8 +326,9 @@ class RowTiled:
         whole = () if group.leaves else group.whole
         chains.dropped_rows |= {storage: tiles[base][storage].new - tiles[first][storage].new for storage in whole}
         chains.registers = {s: reg for reg, s in enumerate(whole, 1)} if counted else {}
-        self._registers = {key: reg for reg, key in enumerate(self._external, len(whole) + 1)} if counted else {}
-        self._counted = dict(zip(self._external, self._increments(first, base)[len(whole) :], strict=True))
+        chains.taken = len(whole) + len(self._pitches) if counted else 0
+        self._registers = {key: reg for reg, key in enumerate(self._pitches, len(whole) + 1)} if counted else {}
+        self._counted = dict(zip(self._pitches, self._increments(first, base)[len(whole) :], strict=True))
 
     # Tiles -------------------------------------------------------------------------------------
 
@@ -352,12 +365,12 @@ class RowTiled:
         """Copies rows of a tensor, the first ones of its buffer, to the external memory or from there."""
         size = row_vectors(storage)
         for copy in self.plan.copies_of(storage):
-            key, mem = (storage, copy.mem), int(copy.mem)
-            pitch = self._pitch(*key)
-            first = self.allocator[self._external_name(*key)] + start * pitch - self._counted[key]
-            follow = pitch * COPY_UNIT == size * self.config.vector_columns(copy.mem)
+            pitch, mem = self._pitch(storage, copy.mem), int(copy.mem)
+            begin = self.allocator[self._external_name(storage, copy.mem)] * COPY_UNIT // VECTOR_UNIT
+            first = begin + start * pitch - self._counted[storage, pitch]
+            follow = pitch * VECTOR_UNIT == size * self.config.vector_columns(copy.mem)
             for row, count in [(0, stop - start)] * (stop > start) if follow else zip(range(stop - start), repeat(1)):
-                place, reg = copy.addr + row * size, self._registers.get(key, 0)
+                place, reg = copy.addr + row * size, self._registers.get((storage, pitch), 0)
                 self.chains.builder.v_copy(reg, first + row * pitch, place, count * size, mem=mem, out=int(out))
 
     def _rows(self, index: int, tile: int) -> tuple[int, int]:
@@ -430,8 +443,10 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
                     break
     if config.has(Op.V_COPY):
         for tiling in groupings(lowered, types, config, room):
-            for kinds in (1, KINDS):
-                tiled = RowTiled(planned(lowered, types, tiling), config, formats, tiling, kinds)
+            for share, kinds in product(_PROGRAM_SHARES, (1, KINDS)):
+                plan = planned(lowered, types, tiling)
+                plan.program_share = share
+                tiled = RowTiled(plan, config, formats, tiling, kinds)
                 if tiled.fits(room)[0]:
                     return tiled.emitter
     if choices:

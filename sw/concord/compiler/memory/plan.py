@@ -65,6 +65,8 @@ class Plan:
     #: run.
     unshared: int = 0
     repeats: tuple[int, ...] = ()
+    #: Instructions that blocks of weights are expected to leave room for, as a multiple of the program memory.
+    program_share: int = 1
 
     def copy(self, storage: Storage, mem: Mem) -> Copy | None:
         """The copy of a tensor in a memory."""

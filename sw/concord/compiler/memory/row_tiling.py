@@ -23,7 +23,7 @@ from concord.compiler.memory.copies import Copy
 from concord.compiler.memory.plan import Plan, make_plan, share
 from concord.graph.passes.dtypes import Types
 from concord.spec.config import NpuConfig
-from concord.spec.isa import COPY_UNIT, Mem
+from concord.spec.isa import VECTOR_UNIT, Mem
 
 #: Cycles that a chain waits for the one before, roughly; decides between plans only.
 _WAIT = 48
@@ -216,8 +216,8 @@ def row_vectors(storage: Storage) -> int:
 
 
 def units_of_row(storage: Storage, mem: Mem, config: NpuConfig) -> int:
-    """Units of the external memory that a row of positions takes, in the form that a vector memory has."""
-    return -(-row_vectors(storage) * config.vector_columns(mem) // COPY_UNIT)
+    """Units of ``v_copy`` that a row of positions takes in the external memory, with the words of a vector memory."""
+    return -(-row_vectors(storage) * config.vector_columns(mem) // VECTOR_UNIT)
 
 
 @dataclass(frozen=True)
