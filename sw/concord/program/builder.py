@@ -72,6 +72,10 @@ class ProgramBuilder:
         """Append every next instruction that sets state, whatever the state was before."""
         self._state = {}
 
+    def follow(self, other: ProgramBuilder) -> None:
+        """Take the state for that after another program."""
+        self._state = {op: dict(values) for op, values in other._state.items()}
+
     def __len__(self) -> int:
         return len(self._words)
 

@@ -58,10 +58,11 @@ class _TileProgram:
 
 
 class _Body(NamedTuple):
-    """Instructions of row tiles that follow each other, and where in them the layers of each begin."""
+    """Instructions of row tiles that follow each other, where in them the layers of each begin, and their program."""
 
     words: list[int]
     starts: list[tuple[int, ...]]
+    program: ProgramBuilder
 
 
 class RowTiled:
@@ -150,7 +151,7 @@ class RowTiled:
         while tile < len(group.tiles):
             period, times = self._repeated(tile)
             increments = self._increments(tile, tile + period) if times > 1 else ()
-            body = self._body(tile, period, tile, counted=times > 1)
+            body = self._body(tile, period, tile, None if times > 1 else builder)
             for reg in (reg for reg, increment in enumerate(increments, 1) if increment):
                 builder.set_addr(reg, 0)
             if times > 1:
@@ -160,6 +161,7 @@ class RowTiled:
                 self.emitter.tile_starts.append(TileStarts(group.first, starts))
             for word in body.words:
                 builder.raw(word)
+            builder.follow(body.program)
             for reg, increment in enumerate(increments, 1):
                 if increment:
                     builder.inc_addr(reg, increment)
@@ -167,7 +169,6 @@ class RowTiled:
                 builder.end_loop()
             tile += period * times
         self.emitter.tile_starts.pop()
-        builder.forget_all()
         self._ends(starts)
 
     def _ends(self, starts: Iterable[int]) -> None:
@@ -194,11 +195,17 @@ class RowTiled:
                 best = period, times
         return best
 
-    def _body(self, base: int, count: int, first: int, counted: bool = True) -> _Body:
-        """Instructions of row tiles from ``base`` on, with the addresses of those from ``first`` on if ``counted``."""
-        chains, starts = self.chains, list[tuple[int, ...]]()
+    def _body(self, base: int, count: int, first: int, before: ProgramBuilder | None = None) -> _Body:
+        """Instructions of row tiles from ``base`` on.
+
+        In a loop they have the addresses of those from ``first`` on; others follow what is ``before``.
+        """
+        chains, starts, counted = self.chains, list[tuple[int, ...]](), before is None
         program, chains.builder = chains.builder, ProgramBuilder()
-        chains.builder.forget_all()
+        if before is None:
+            chains.builder.forget_all()
+        else:
+            chains.builder.follow(before)
         chains.begin_copies()
         for tile in range(base, base + count):
             self._find_rows(tile, (base, first) if counted else None)
@@ -206,8 +213,8 @@ class RowTiled:
             starts.append(tuple(self._starts))
             self._starts.clear()
         chains.end_copies()
-        words, chains.builder = chains.builder.words(), program
-        return _Body(words, starts)
+        body, chains.builder = _Body(chains.builder.words(), starts, chains.builder), program
+        return body
 
     def _phases(self, group: TiledLayers, entries: list[int]) -> None:
         """Notes the ranges that the host writes and reads, and the entry of every row tile."""
