@@ -39,6 +39,8 @@ from concord.utils.arrays import Bits, Bytes, Ids
 LANES = 512
 #: Values of an average step of a program from which on threads help: with less, they wait for the interpreter lock.
 _SHARED_VALUES = 1 << 16
+#: Values of vectors of the external memory that the lanes of a worker hold at the most, where one lane has fewer.
+_EXTERNAL_VALUES = 1 << 25
 #: Called with a piece of a chain, the memories it works on, and how many of their lanes hold samples.
 Watch = Callable[[ChainSlice, Lanes, int], None]
 
@@ -321,12 +323,14 @@ class Emulator:
         return self._divisions[key]
 
     def _divide(self, batch: int, pcs: Sequence[int]) -> tuple[int, int]:
+        vectors = sum(map(len, self._vectors(pcs).firsts.values()))
+        most = max(1, min(self._most, _EXTERNAL_VALUES // (self.config.native * max(1, vectors))))
         chains = sum(len(self._trace(pc).chains) for pc in pcs)
         values = sum(map(self._count, pcs)) / max(1, chains)
-        size = chunk(batch, self._most, self._workers)
+        size = chunk(batch, most, self._workers)
         if size * values >= _SHARED_VALUES:
             return size, self._workers
-        return chunk(batch, self._most, 1), 1
+        return chunk(batch, most, 1), 1
 
     def _take_lanes(self, size: int, workers: int, tiles: Tiles, vectors: ExternalVectors) -> list[Lanes]:
         """Memories of the workers; those of the last batch if they are as large."""

@@ -1,12 +1,13 @@
-"""Weights that a run copies from the external memory, and the share of its bus."""
+"""What a run copies from the external memory and to it, and the share of its bus."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from concord.cycles.dram import copy_cycles
 from concord.image import Image
 from concord.program import trace
+from concord.program.chains import MemoryCopy, WeightCopy
 from concord.spec.operations import Op
 
 #: Share of the cycles of a run from which on copies are what limits it.
@@ -20,27 +21,35 @@ class CopiedWeights:
     Parameters
     ----------
     blocks : int
-        How many there are.
+        How many of weights there are.
     nbytes : int
-        Bytes that they read.
+        Bytes of weights that they read.
     bus_cycles : int
         Cycles in which one of them goes on.
+    vector_bytes : int
+        Bytes of vectors that they read and write.
     """
 
     blocks: int = 0
     nbytes: int = 0
     bus_cycles: int = 0
+    vector_bytes: int = 0
 
     def __add__(self, other: CopiedWeights) -> CopiedWeights:
-        return CopiedWeights(self.blocks + other.blocks, self.nbytes + other.nbytes, self.bus_cycles + other.bus_cycles)
+        return CopiedWeights(*(sum(pair) for pair in zip(astuple(self), astuple(other), strict=True)))
 
     def text(self, cycles: int) -> str:
         """The copies in words, beside the cycles of a run; empty if there are none."""
-        if not self.nbytes:
+        parts = []
+        if self.nbytes:
+            parts.append(f"{self.nbytes / 1e6:.3g} MB of weights in {self.blocks:,} blocks")
+        if self.vector_bytes:
+            parts.append(f"{self.vector_bytes / 1e6:.3g} MB of tensors")
+        if not parts:
             return ""
-        share = self.bus_cycles / cycles
+        share, way = self.bus_cycles / cycles, "from and to" if self.vector_bytes else "from"
         return (
-            f"{self.nbytes / 1e6:.3g} MB of weights come from the external memory in a run, in {self.blocks:,} blocks; "
+            f"{' and '.join(parts)} are copied {way} the external memory in a run; "
             f"copies go on during {self.bus_cycles:,} cycles, {share:.0%} of all"
             + (": its bus limits" if share >= _LIMITS else "")
         )
@@ -57,7 +66,11 @@ def copies_by_column(image: Image) -> dict[int, CopiedWeights]:
     if not config.has(Op.COPY):
         return copies
     for phase in image.schedule():
-        for copy in trace(image.program, config, phase.pc).copies:
-            made = CopiedWeights(1, copy.columns(config) * config.sdram.width // 8, copy_cycles(copy, config))
+        run = trace(image.program, config, phase.pc)
+        every: tuple[MemoryCopy, ...] = (*run.copies, *run.vector_copies)
+        for copy in every:
+            nbytes, cycles = copy.columns(config) * config.sdram.width // 8, copy_cycles(copy, config)
+            weights = isinstance(copy, WeightCopy)
+            made = CopiedWeights(1, nbytes, cycles) if weights else CopiedWeights(0, 0, cycles, nbytes)
             copies[copy.column] = copies.get(copy.column, CopiedWeights()) + made
     return copies

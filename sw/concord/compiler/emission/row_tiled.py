@@ -121,6 +121,8 @@ class RowTiled:
         for group in others:
             self._in_loops(group)
         self.emitter.layers(self.tiling.layers)
+        for group in others:
+            self.plan.bring(group.source)  # as it was before
         self._phases(first, entries)
 
     def _select(self, group: TiledLayers) -> None:

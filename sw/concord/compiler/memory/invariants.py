@@ -49,8 +49,7 @@ def _reads(plan: Plan) -> Iterator[str]:
     """Every layer finds what it reads, and a place for what it writes, while it is computed."""
     for index, layer in enumerate(plan.lowered.layers):
         for storage, mem in _needed(plan, index):
-            copy = plan.copy(storage, mem)
-            if copy is None or not copy.first_use <= index <= copy.last_use:
+            if not plan.live(storage, mem, index):
                 yield f"layer {layer.name!r} needs {storage.name} in {mem.name.lower()} memory, where it is not live"
         places = plan.copies_of(layer.target)
         if not places or not all(copy.first_use <= index <= copy.last_use for copy in places):

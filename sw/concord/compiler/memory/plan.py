@@ -78,6 +78,11 @@ class Plan:
         """The copies of a tensor in all memories that have one."""
         return [copy for mem in Mem if (copy := self.copy(storage, mem)) is not None]
 
+    def live(self, storage: Storage, mem: Mem, index: int) -> bool:
+        """True if a tensor is in a memory while a layer is computed, as it was written or brought back."""
+        copies = self.copy(storage, mem), self.brought.get((storage.root, mem))
+        return any(copy is not None and copy.first_use <= index <= copy.last_use for copy in copies)
+
     def bring(self, storage: Storage) -> None:
         """Let the copies of a tensor be those that are brought back."""
         for key in [key for key in self.brought if key[0] is storage]:
