@@ -7,7 +7,6 @@ would be with larger memories. That gives the same bits.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
@@ -45,8 +44,7 @@ def ends(compiled: Compiled) -> list[list[int]]:
 def layer_at(compiled: Compiled, pc: int) -> int:
     """The layer that an instruction belongs to."""
     parts = (*compiled.tile_starts, TileStarts(0, compiled.starts))
-    first, starts = max((part for part in parts if part.starts[0] <= pc), key=lambda part: part.starts[0])
-    return first + bisect_right(starts, pc) - 1
+    return max((start, index) for part in parts for index, start in part.layers if start <= pc)[1]
 
 
 @dataclass(frozen=True)
