@@ -7,7 +7,7 @@ import pytest
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from concord.compiler.codes.package import compile_codes
-from concord.compiler.memory.row_tiling import bands
+from concord.compiler.memory.row_tiling import layer_spans
 from concord.frontend.codes import load
 from concord.host import connect
 from support.code_networks import residual_network
@@ -44,7 +44,7 @@ def test_a_sum_in_row_tiles(device):
     proto, inputs = residual_network(8)
     codes = compile_codes(load(proto, pairs=False), FED_AHEAD)
     lowered, formats = codes.lowered, codes.package.formats
-    prefix = [part for part in bands(lowered) if part.layers[-1].second is not None][-1]
+    prefix = [part for part in layer_spans(lowered) if part.layers[-1].second is not None][-1]
     wanted = codes.package.expected(inputs)
     for rows in (1, 4):
         image, _ = image_in_row_tiles(lowered, prefix, rows, FED_AHEAD, formats)

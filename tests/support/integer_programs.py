@@ -14,7 +14,9 @@ from concord.emulator.integers import IntegerUnit
 from concord.golden.integers import IntegerRangeError
 from concord.program import Address, Chain, Pad, Trace, VectorPlace, Window, trace
 from concord.program.builder import ProgramBuilder
+from concord.program.chains import VectorCopy
 from concord.program.integers import PLACES, ChainSteps, IntegerChain, Planes, ProductTaps, TensorStep
+from concord.program.vector_copies import write_vectors
 from concord.program.verify import verify
 from concord.spec import isa
 from concord.spec.config import NpuConfig
@@ -113,12 +115,15 @@ class _Generator:
 
     def _execute(self, run: Trace, first: int) -> None:
         for item in run.items[first:]:
-            if isinstance(item, Chain):
-                ReferenceMachine(self.unit.memories).chain(item)
-            elif isinstance(item, TensorStep):
-                self.unit.step(item)
-            else:
-                self.unit.chain(item)
+            match item:
+                case Chain():
+                    ReferenceMachine(self.unit.memories).chain(item)
+                case VectorCopy():
+                    write_vectors(item, self.unit.memories)
+                case TensorStep():
+                    self.unit.step(item)
+                case _:
+                    self.unit.chain(item)
 
     # Pieces ------------------------------------------------------------------------------------
 

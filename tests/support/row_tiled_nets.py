@@ -13,7 +13,7 @@ from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.lowering.rules import lowered as lower
 from concord.compiler.memory.dataflow import data_types
 from concord.compiler.memory.plan import make_plan
-from concord.compiler.memory.row_tiling import RowTiling, bands, planned
+from concord.compiler.memory.row_tiling import RowTiling, layer_spans, planned
 from concord.host import connect
 from concord.spec.isa import Mem
 from concord.spec.presets import TINY
@@ -90,7 +90,7 @@ def _geometry(rng, height, width):
 def choices(graph, config=LARGE, unfold=Unfold.BOTH):
     """The lowered graph, and everything that can be computed in row tiles."""
     lowered = lower(graph, config, unfold)
-    return lowered, list(bands(lowered))
+    return lowered, list(layer_spans(lowered))
 
 
 def image_in_row_tiles(lowered, prefix, rows, config=LARGE, formats=DEFAULT, even=False, kinds=1):
@@ -110,15 +110,15 @@ def drawn_groups(lowered, rng):
     """Groups of row tiles, wherever a tensor can leave for the external memory, of any height."""
     groups, first = [], 0
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
-    while found := list(bands(lowered, first)):
-        leaving = [band for band in found if len(band.whole) == 1 and outputs.isdisjoint(band.whole)]
+    while found := list(layer_spans(lowered, first)):
+        leaving = [span for span in found if len(span.whole) == 1 and outputs.isdisjoint(span.whole)]
         last = not leaving or (bool(groups) and rng.random() < 0.3)
-        band = found[rng.integers(len(found))] if last else leaving[rng.integers(min(2, len(leaving)))]
-        group = band.schedule(int(rng.integers(1, band.source.height + 1)), even=bool(rng.integers(2)))
+        span = found[rng.integers(len(found))] if last else leaving[rng.integers(min(2, len(leaving)))]
+        group = span.schedule(int(rng.integers(1, span.source.height + 1)), even=bool(rng.integers(2)))
         groups.append(replace(group, leaves=not last))
         if last:
             return RowTiling(tuple(groups))
-        first = band.first + len(band.layers)
+        first = span.first + len(span.layers)
     return None
 
 

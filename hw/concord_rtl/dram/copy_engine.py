@@ -13,8 +13,8 @@ from concord.spec.isa import Mem
 from concord_rtl.dram.copy_port import CopyPort
 from concord_rtl.dram.native_port import NativePort
 from concord_rtl.dram.vector_mover import VectorMover
-from concord_rtl.host.vector_access import VectorAccess
 from concord_rtl.memories.row_write import RowWrite
+from concord_rtl.memories.vector_access import VectorAccess
 from concord_rtl.parts.component import Input, NpuUnit, Output
 
 

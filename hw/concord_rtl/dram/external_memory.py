@@ -14,8 +14,8 @@ from concord_rtl.dram.host_access import DramAccess
 from concord_rtl.dram.memory import SdramMemory
 from concord_rtl.dram.pins import SdramPort
 from concord_rtl.dram.status import DramStatus
-from concord_rtl.host.vector_access import VectorAccess
 from concord_rtl.memories.row_write import RowWrite
+from concord_rtl.memories.vector_access import VectorAccess
 from concord_rtl.parts.component import Component, Input, Output
 
 

@@ -10,7 +10,7 @@ from concord.spec import timing
 from concord.spec.isa import COPY_ROWS_BITS, Mem
 from concord_rtl.dram.copy_port import place_layout
 from concord_rtl.dram.native_port import columns_read, columns_written
-from concord_rtl.host.vector_access import VectorAccess
+from concord_rtl.memories.vector_access import VectorAccess
 from concord_rtl.parts.component import Input, NpuUnit, Output
 
 

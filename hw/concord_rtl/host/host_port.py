@@ -10,7 +10,7 @@ from concord.spec.config import NpuConfig
 from concord.spec.memmap import RegionId, core_span, regions
 from concord.spec.operations import Op
 from concord_rtl.host.bus import ADDR_BITS, HostBus, word_bits
-from concord_rtl.host.vector_access import VectorAccess
+from concord_rtl.memories.vector_access import VectorAccess
 from concord_rtl.parts.component import Component, Input, Output
 
 

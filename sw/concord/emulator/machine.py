@@ -360,7 +360,7 @@ class Emulator:
         """Vectors of the external memory that these programs copy."""
         key = tuple(pcs)
         if key not in self._external:
-            self._external[key] = ExternalVectors(self.config, map(self._trace, pcs))
+            self._external[key] = ExternalVectors(self.config, [self._trace(pc) for pc in pcs])
         return self._external[key]
 
     def _plan(self, size: int, pc: int, fast: bool, tiles: Tiles) -> _Plan:

@@ -67,22 +67,21 @@ class ReferenceMachine:
         """Everything that a program executes, one after the other; ``integers`` executes integer chains and steps."""
         steps = []
         for number, item in enumerate(run.items):
-            if isinstance(item, Chain):
-                if item.sliding:
-                    steps.append(self._window_steps(item))
-                self.chain(item)
-                continue
-            if isinstance(item, WeightCopy):
-                write_copy(item, self.memories, self.memories.matrix_mant, self.memories.matrix_exp)
-                continue
-            if isinstance(item, VectorCopy):
-                write_vectors(item, self.memories)
-                continue
-            assert integers is not None
-            try:
-                integers.execute(item)
-            except IntegerRangeError:
-                return report(ended_by(run, number), self.config, steps, integers.grown)
+            match item:
+                case Chain():
+                    if item.sliding:
+                        steps.append(self._window_steps(item))
+                    self.chain(item)
+                case WeightCopy():
+                    write_copy(item, self.memories, self.memories.matrix_mant, self.memories.matrix_exp)
+                case VectorCopy():
+                    write_vectors(item, self.memories)
+                case _:
+                    assert integers is not None
+                    try:
+                        integers.execute(item)
+                    except IntegerRangeError:
+                        return report(ended_by(run, number), self.config, steps, integers.grown)
         return report(run, self.config, steps, () if integers is None else integers.grown)
 
     def clear_flags(self) -> None:

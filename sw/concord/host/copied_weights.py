@@ -1,4 +1,4 @@
-"""What a run copies from the external memory and to it, and the share of its bus."""
+"""Bytes that a run copies from the external memory and to it, and the share of its bus."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class CopiedWeights:
             parts.append(f"{self.vector_bytes / 1e6:.3g} MB of tensors")
         if not parts:
             return ""
-        share, way = self.bus_cycles / cycles, "from and to" if self.vector_bytes else "from"
+        share, directions = self.bus_cycles / cycles, "from and to" if self.vector_bytes else "from"
         return (
-            f"{' and '.join(parts)} are copied {way} the external memory in a run; "
+            f"{' and '.join(parts)} are copied {directions} the external memory in a run; "
             f"copies go on during {self.bus_cycles:,} cycles, {share:.0%} of all"
             + (": its bus limits" if share >= _LIMITS else "")
         )

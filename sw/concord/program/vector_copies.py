@@ -101,11 +101,14 @@ class ExternalVectors:
         order = np.argsort(firsts, kind="stable")
         firsts, ends = firsts[order], ends[order]
         split = firsts[1:][firsts[1:] < ends[:-1]]
+        earlier = np.zeros(len(split), bool)
         for copy in self.copies:
             met = np.isin(split, np.arange(copy.column, copy.column + copy.columns(config)))
-            if met.any():
-                message = f"meets column {split[met][0]}, where another v_copy has a vector of another place or memory"
+            if (met & earlier).any():
+                column = split[met & earlier][0]
+                message = f"meets column {column}, where another v_copy has a vector of another place or memory"
                 yield copy.pc, Broken(ProgramRule.VECTORS_APART, message)
+            earlier |= met
         for weights in self._weights:
             yield from self._weights_met(weights, firsts, ends)
 

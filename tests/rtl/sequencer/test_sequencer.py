@@ -13,7 +13,7 @@ from concord.program.assembler import assemble
 from concord.program.trace import trace
 from concord.spec import isa
 from concord.spec.formats import Rounding
-from concord.spec.isa import Mem, MvMode, Op, Trap
+from concord.spec.isa import COPY_UNIT, Mem, MvMode, Op, Trap
 from concord.spec.presets import TINY
 from concord_rtl.memories.vector_memory import VectorMemory
 from concord_rtl.pipe.layouts import block_addr_bits, vector_addr_bits
@@ -443,7 +443,7 @@ def test_a_copy_begins_when_chains_are_written_or_traps_without_a_memory(works):
             ctx.set(copies.busy, busy > 0)
             if ctx.get(copies.go):
                 assert taken > 20, "chains are written before"
-                seen.append(tuple(int(ctx.get(value)) for value in (copies.dram, copies.matrix, copies.rows)))
+                seen.append(tuple(int(ctx.get(value)) for value in (copies.column, copies.matrix, copies.count)))
                 busy = 30
             elif ctx.get(unit.chains.valid):
                 assert not busy, "the next chain waits"
@@ -455,7 +455,7 @@ def test_a_copy_begins_when_chains_are_written_or_traps_without_a_memory(works):
 
     simulate(harness, control, cycles=1_000)
     if works:
-        assert (seen, chains) == ([(12, 8, 9), (1, 0, 0, 0)], [1, 4])
+        assert (seen, chains) == ([(12 * COPY_UNIT, 8, 9), (1, 0, 0, 0)], [1, 4])
     else:
         assert (seen, chains) == ([(0, 1, Trap.NO_DRAM, 3)], [1])
 

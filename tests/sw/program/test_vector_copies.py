@@ -142,14 +142,14 @@ def test_vectors_have_columns_of_their_own(other, meets):
 
 
 def _overlapping(run):
-    """Addresses of copies that meet a column in another way than others do, column by column."""
+    """Addresses of copies that meet a column in another way than one before does, column by column."""
     met = {}
     for copy in run.items:
         if isinstance(copy, VectorCopy):
             size = COPYING.vector_columns(copy.mem)
             for k in range(copy.columns(COPYING)):
                 met.setdefault(copy.column + k, set()).add((copy.pc, copy.mem, copy.column + k // size * size))
-    bad = {pc for ways in met.values() if len({way[1:] for way in ways}) > 1 for pc, *_ in ways}
+    bad = {pc for ways in met.values() if len({way[1:] for way in ways}) > 1 for pc, *_ in sorted(ways)[1:]}
     for copy in run.copies:
         if any(column in met for column in range(copy.column, copy.column + copy.columns(COPYING))):
             bad.add(copy.pc)

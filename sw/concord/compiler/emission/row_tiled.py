@@ -17,10 +17,10 @@ from concord.compiler.memory.copies import at_a_time, peak, place_within
 from concord.compiler.memory.dataflow import tensors
 from concord.compiler.memory.plan import Plan, make_plan
 from concord.compiler.memory.row_tiling import (
-    Band,
+    LayerSpan,
     RowTiling,
     TiledLayers,
-    bands,
+    layer_spans,
     obstacle,
     planned,
     row_vectors,
@@ -255,12 +255,12 @@ class RowTiled:
         return True
 
     def _increments(self, before: int, tile: int) -> tuple[int, ...]:
-        """What registers add more in one row tile than in another."""
+        """Differences between what the registers add in two row tiles."""
         pairs = zip(self._offsets(before), self._offsets(tile), strict=True)
         return tuple(after - before for before, after in pairs)
 
     def _offsets(self, tile: int) -> tuple[int, ...]:
-        """What a row tile adds to addresses, by register: vectors of tensors, or units of the external memory."""
+        """Offsets of a row tile, by register: vectors of tensors, or units of the external memory."""
         group, tiles = self._group, self._group.tiles[tile]
         whole = () if group.leaves else tuple(tiles[storage].new * row_vectors(storage) for storage in group.whole)
         external = (
@@ -435,11 +435,11 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
         raise CapacityError("row tiling does not help, as constants alone do not fit", error.short) from error
     depths = {Mem.NARROW: config.narrow_depth, Mem.WIDE: config.wide_depth}
     room = {mem: depth - probe.allocator.used(REGIONS[mem]) for mem, depth in depths.items()}
-    possible = [band for band in bands(lowered) if band.source.height > 1]
+    possible = [span for span in layer_spans(lowered) if span.source.height > 1]
     choices = list[TiledLayers]()
     for even in (False, True):
         left = _ALL_ORDERS
-        choices = [tiled for band in possible for tiled in _within(band, even, lowered, types, room)]
+        choices = [tiled for span in possible for tiled in _within(span, even, lowered, types, room)]
         for layers in sorted(choices, key=lambda tiled: (tiled.cost(probe.plan, config), tiled.layers, tiled.rows)):
             for kinds in (1, KINDS):
                 tiling = RowTiling((layers,))
@@ -465,11 +465,11 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
     raise _too_large(possible, lowered, types, room)
 
 
-def _too_large(possible: list[Band], lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> CapacityError:
+def _too_large(possible: list[LayerSpan], lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> CapacityError:
     """Error with the memory that row tiles of a single row need, for the first layers for which that is least."""
     errors = []
-    for band in possible:
-        plan = planned(lowered, types, RowTiling((band.schedule(1, even=True),)))
+    for span in possible:
+        plan = planned(lowered, types, RowTiling((span.schedule(1, even=True),)))
         need = {mem: peak(plan.within(mem)) for mem in Mem}
         texts = [f"{need[mem]} vectors of {mem.name.lower()} memory, which has {room[mem]} left" for mem in Mem]
         short = {REGIONS[mem]: (max(1, room[mem]), need[mem]) for mem in Mem if need[mem] > room[mem]}
@@ -477,10 +477,12 @@ def _too_large(possible: list[Band], lowered: Lowered, types: Types, room: Mappi
     return min(errors, key=lambda error: error.excess)
 
 
-def _within(band: Band, even: bool, lowered: Lowered, types: Types, room: Mapping[Mem, int]) -> Iterator[TiledLayers]:
+def _within(
+    span: LayerSpan, even: bool, lowered: Lowered, types: Types, room: Mapping[Mem, int]
+) -> Iterator[TiledLayers]:
     """Row tiles of more and more rows, as long as the tensors of a time do not need more than there is."""
-    for rows in range(1, band.source.height):
-        tiled = band.schedule(rows, even)
+    for rows in range(1, span.source.height):
+        tiled = span.schedule(rows, even)
         plan = planned(lowered, types, RowTiling((tiled,)))
         if len(tiled.whole) > _REGISTERS or any(peak(plan.within(mem)) > room[mem] for mem in Mem):
             return

@@ -221,7 +221,7 @@ def units_of_row(storage: Storage, mem: Mem, config: NpuConfig) -> int:
 
 
 @dataclass(frozen=True)
-class Band:
+class LayerSpan:
     """Layers that can be computed in row tiles together.
 
     Parameters
@@ -280,7 +280,7 @@ class Band:
         return TiledLayers(self.first, len(self.layers), rows, self.source, sliding, self.whole, tuple(tiles))
 
 
-def bands(lowered: Lowered, first: int = 0) -> Iterator[Band]:
+def layer_spans(lowered: Lowered, first: int = 0) -> Iterator[LayerSpan]:
     """Layers from the one with a number on that can be computed in row tiles, few before many."""
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
     inputs = {storage for storage, _ in lowered.inputs.values()}
@@ -298,7 +298,7 @@ def bands(lowered: Lowered, first: int = 0) -> Iterator[Band]:
         whole = tuple(layer.target.root for layer in layers if layer.target.root in needed)
         sources = read & inputs if not first else read - made - set(lowered.constants)
         if len(sources) == 1 and sources.isdisjoint(needed) and read.isdisjoint(whole):
-            yield Band(first, tuple(layers), sources.pop(), whole)
+            yield LayerSpan(first, tuple(layers), sources.pop(), whole)
 
 
 def _reads(layer: Layer) -> set[Storage]:

@@ -16,7 +16,7 @@ from concord.compiler.ir.layout import Storage
 from concord.compiler.lowering.lowered import Lowered
 from concord.compiler.memory.copies import peak
 from concord.compiler.memory.plan import Plan, make_plan
-from concord.compiler.memory.row_tiling import Band, RowTiling, TiledLayers, bands, row_vectors
+from concord.compiler.memory.row_tiling import LayerSpan, RowTiling, TiledLayers, layer_spans, row_vectors
 from concord.graph.passes.dtypes import Types
 from concord.image.packing import matrix_words
 from concord.spec.config import NpuConfig
@@ -32,10 +32,10 @@ def groupings(lowered: Lowered, types: Types, config: NpuConfig, room: Mapping[M
     """Row tiles in groups, the ones with the least cost for one share of the memories after the other."""
     known = list[RowTiling]()
     for share in _SHARES:
-        found = _Search(lowered, types, config, {mem: int(share * words) for mem, words in room.items()}).best()
-        if found is not None and found not in known:
-            known.append(found)
-            yield found
+        best = _Search(lowered, types, config, {mem: int(share * words) for mem, words in room.items()}).best()
+        if best is not None and best not in known:
+            known.append(best)
+            yield best
 
 
 @dataclass(frozen=True)
@@ -59,30 +59,30 @@ class _Search:
         while ways:
             first = min(ways)
             way = ways.pop(first)
-            for band in bands(self.lowered, first):
-                leaving = self._cheapest(band, leaves=True) if self._may_leave(band) else None
-                final = self._cheapest(band, leaves=False) if first else None
+            for span in layer_spans(self.lowered, first):
+                leaving = self._cheapest(span, leaves=True) if self._may_leave(span) else None
+                final = self._cheapest(span, leaves=False) if first else None
                 if final is not None:
                     ends.append(_Way(way.cost + self._cost(final), (*way.groups, final)))
                 if leaving is not None:
-                    found = _Way(way.cost + self._cost(leaving), (*way.groups, leaving))
-                    if leaving.stop not in ways or found.cost < ways[leaving.stop].cost:
-                        ways[leaving.stop] = found
-                elif self._may_leave(band):
+                    longer = _Way(way.cost + self._cost(leaving), (*way.groups, leaving))
+                    if leaving.stop not in ways or longer.cost < ways[leaving.stop].cost:
+                        ways[leaving.stop] = longer
+                elif self._may_leave(span):
                     break
         return RowTiling(min(ends, key=lambda way: way.cost).groups) if ends else None
 
-    def _may_leave(self, band: Band) -> bool:
+    def _may_leave(self, span: LayerSpan) -> bool:
         """True if one tensor alone leads on, and it is no output."""
-        return len(band.whole) == 1 and self._outputs.isdisjoint(band.whole)
+        return len(span.whole) == 1 and self._outputs.isdisjoint(span.whole)
 
-    def _cheapest(self, band: Band, leaves: bool) -> TiledLayers | None:
-        """The row tiles of a band with the least cost of those that have room."""
+    def _cheapest(self, span: LayerSpan, leaves: bool) -> TiledLayers | None:
+        """The row tiles of a span with the least cost of those that have room."""
         best, least = None, 0
         for even in (False, True):
             rows = 1
-            while rows < max(2, band.source.height):
-                tiled = replace(band.schedule(rows, even), leaves=leaves)
+            while rows < max(2, span.source.height):
+                tiled = replace(span.schedule(rows, even), leaves=leaves)
                 if not self._has_room(tiled):
                     break
                 if best is None or self._cost(tiled) < least:

@@ -7,7 +7,7 @@ import pytest
 
 from concord.compiler.codes.package import compile_codes
 from concord.compiler.ir.layers import Reduction
-from concord.compiler.memory.row_tiling import bands
+from concord.compiler.memory.row_tiling import layer_spans
 from concord.frontend.codes import load
 from concord.host import connect
 from concord.report.places import reads
@@ -48,7 +48,7 @@ def with_room(codes):
 def in_row_tiles(codes, heights):
     """The network with every choice of first layers that has a sum, in row tiles of these heights."""
     lowered = codes.lowered
-    for prefix in bands(lowered):
+    for prefix in layer_spans(lowered):
         if any(layer.second is not None for layer in prefix.layers):
             for rows in sorted({min(rows, prefix.source.height) for rows in heights}):
                 formats = codes.package.formats

@@ -11,7 +11,7 @@ from concord.compiler.emission.arranging import arranged
 from concord.compiler.emission.row_tiled import KINDS
 from concord.compiler.lowering.inputs import Unfold
 from concord.compiler.memory.copies import Copy, at_a_time
-from concord.compiler.memory.row_tiling import bands
+from concord.compiler.memory.row_tiling import layer_spans
 from concord.compiler.model import compile_graph
 from concord.compiler.pipeline import strategies
 from concord.derive.backends.python_file import write_numpy
@@ -149,10 +149,10 @@ def test_bands_in_the_middle_read_one_tensor():
     lowered, _ = choices(residual(), EXTERNAL, Unfold.NONE)
     names = [layer.name for layer in lowered.layers]
     first = names.index("b0")
-    found = {len(band.layers): band for band in bands(lowered, first)}
+    found = {len(span.layers): span for span in layer_spans(lowered, first)}
     assert found[2].source is lowered.layers[first - 1].target.root and len(found[2].whole) == 1
     assert 1 not in found or len(found[1].whole) == 1
-    assert not list(bands(lowered, first + 1)), "a residual block has two tensors inside"
+    assert not list(layer_spans(lowered, first + 1)), "a residual block has two tensors inside"
 
 
 def test_times_without_any_tensor_part_copies():
