@@ -18,13 +18,17 @@ from concord_rtl.flow.report import MHZ
 #: Lines of RTLIL that change no circuit: comments, which have the version of the generator, and attributes that tell
 #: where something comes from or what its values are called.
 _SILENT = r"#.*|attribute \\(?:src|generator|top|enum_\w+) .*"
+#: Ports that have no name get numbers that depend on all signals that were made before.
+_NUMBERED = re.compile(r"\\port\$\d+\$\d+")
 
 
 def design_digest(text: str, family: Family) -> str:
-    """SHA-256 of a design in RTLIL, without what depends on the clock and without lines that change no circuit."""
-    settings = family.tuning.settings if family.tuning else ()
+    """SHA-256 of a design in RTLIL, without what depends on the clock and without what changes no circuit."""
+    settings, numbers = family.tuning.settings if family.tuning else (), dict[str, str]()
     clock = "".join(rf"|parameter \\{name} .*" for name in settings)
-    return hashlib.sha256(re.sub(rf"(?m)^ *(?:{_SILENT}{clock})\n", "", text).encode()).hexdigest()
+    circuit = re.sub(rf"(?m)^ *(?:{_SILENT}{clock})\n", "", text)
+    circuit = _NUMBERED.sub(lambda match: numbers.setdefault(match[0], rf"\port{len(numbers)}"), circuit)
+    return hashlib.sha256(circuit.encode()).hexdigest()
 
 
 def keep_bitstream(folder: Path, build: Build) -> Build:

@@ -65,7 +65,10 @@ class HostPort(Component):
         ]
         written = strobe & self.write_free
         m.d.comb += self.write.eq(written)
-        held = self._copies(m) if self.config.has(Op.V_COPY) else Const(0, 1)
+        is_written, is_free = self.write.any(), self.read_free.bit_select(request.p.region, 1)
+        if self.config.has(Op.V_COPY):
+            held = self._copies(m)
+            is_written, is_free = written.any() & ~held, is_free & ~held
         region = 1 << request.p.region
         with m.FSM():
             with m.State("IDLE"):
@@ -75,14 +78,14 @@ class HostPort(Component):
                     with m.If(~request.p.write):
                         m.next = "READ"
             with m.State("WRITE"):
-                with m.If(written.any() & ~held):
+                with m.If(is_written):
                     m.d.sync += [self.chosen.eq(0), strobe.eq(0)]
                     m.next = "WRITTEN"
             with m.State("WRITTEN"):
                 m.d.comb += request.ready.eq(1)
                 m.next = "IDLE"
             with m.State("READ"):
-                with m.If(self.read_free.bit_select(request.p.region, 1) & ~held):
+                with m.If(is_free):
                     vector = Const(exact, len(self.chosen)).bit_select(request.p.region, 1)
                     m.d.sync += count.eq(Mux(vector, self.latency, self.settle))
                     m.next = "WAIT"

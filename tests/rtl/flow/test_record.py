@@ -51,6 +51,12 @@ def test_the_hash_tells_circuits_apart(old, new):
     assert digest(DESIGN.replace(old, new)) != digest(DESIGN)
 
 
+def test_the_numbers_of_ports_without_a_name_do_not_count():
+    ports = [r"connect \port$12$0 \port$7$1", r"connect \port$90$3 \port$8$0", r"connect \port$7$1 \port$7$1"]
+    first, second, other = (digest(DESIGN.replace(r"connect \CLKI \clk", text)) for text in ports)
+    assert first == second != other
+
+
 def test_a_clock_that_is_set_before_place_and_route_belongs_to_the_design():
     assert digest(DESIGN.replace(r"\CLKI_DIV 2", r"\CLKI_DIV 3"), "ice40") != digest(DESIGN, "ice40")
 
