@@ -1,14 +1,14 @@
-"""Networks with more weights than ``ecp5-85f`` holds: cycles, and results beside those of an NPU that holds them all.
+"""Networks with more weights or maps than ``ecp5-85f`` holds: cycles, and results beside those of a larger NPU.
 
-``python -m concord_bench.external_memory [NAME ...]``. The networks have seeded random weights; the LSTM takes
-minutes, and with ``--on rtl`` half an hour.
+``python -m concord_bench.external_memory [NAME ...]``. The networks have seeded random weights; the LSTM and
+ResNet-18 take minutes, and with ``--on rtl`` the LSTM half an hour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
@@ -58,67 +58,84 @@ def mnist() -> onnx.ModelProto:
     return _model(text, "float[n, 1, 28, 28] x", sizes | {"z": (10, 128), "h": (10,)})
 
 
+@dataclass
+class _Convolutions:
+    """Text of a network under construction, and the shapes of its weights."""
+
+    text: str = ""
+    sizes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def conv(self, name: str, source: str, shape: tuple[int, int, int], stride: int = 1, groups: int = 1) -> str:
+        """A convolution with a shape of outputs, inputs of a group and size of the window; returns its name."""
+        outputs, inputs, kernel = shape
+        self.sizes |= {f"w{name}": (outputs, inputs, kernel, kernel), f"b{name}": (outputs,)}
+        pads, steps = f"pads=[{', '.join([str(kernel // 2)] * 4)}]", f"strides=[{stride}, {stride}]"
+        return self.then(name, f"Conv<{pads}, {steps}, group={groups}>({source}, w{name}, b{name})")
+
+    def then(self, name: str, operation: str) -> str:
+        """An operation; returns its name."""
+        self.text += f"{name} = {operation} "
+        return name
+
+    def block(self, name: str, source: str, channels: int, outputs: int, stride: int) -> str:
+        """A residual block of two convolutions, whose operand passes a convolution where its shape changes."""
+        first = self.then(f"d{name}", f"Relu({self.conv(f'c{name}', source, (outputs, channels, 3), stride)})")
+        second = self.conv(f"e{name}", first, (outputs, outputs, 3))
+        if stride > 1:
+            source = self.conv(f"p{name}", source, (outputs, channels, 1), stride)
+        return self.then(f"f{name}", f"Relu({self.then(f'a{name}', f'Add({source}, {second})')})")
+
+    def classifier(self, source: str, channels: int, classes: int, size: int) -> onnx.ModelProto:
+        """The model, with the mean of all positions and a product, for images of ``size`` pixels a side."""
+        self.text += f"g = GlobalAveragePool({source}) h = Flatten(g) y = Gemm<transB=1>(h, w, b)"
+        sizes = self.sizes | {"w": (classes, channels), "b": (classes,)}
+        return _model(self.text, f"float[n, 3, {size}, {size}] x", sizes)
+
+
 def resnet() -> onnx.ModelProto:
     """The larger network for images of MLPerf Tiny 1.4: a ResNet with 40, 80 and 160 channels."""
-    sizes: dict[str, tuple[int, ...]] = {}
-
-    def conv(name: str, source: str, shape: tuple[int, int, int], stride: int = 1) -> str:
-        outputs, inputs, kernel = shape
-        sizes.update({f"w{name}": (outputs, inputs, kernel, kernel), f"b{name}": (outputs,)})
-        pads, steps = f"pads=[{', '.join([str(kernel // 2)] * 4)}]", f"strides=[{stride}, {stride}]"
-        return f"{name} = Conv<{pads}, {steps}>({source}, w{name}, b{name}) "
-
-    text, last, channels = conv("s", "x", (40, 3, 3)) + "r = Relu(s) ", "r", 40
+    net = _Convolutions()
+    last, channels = net.then("r", f"Relu({net.conv('s', 'x', (40, 3, 3))})"), 40
     for k, outputs in enumerate((40, 80, 160)):
-        stride = outputs // channels
-        text += conv(f"c{k}", last, (outputs, channels, 3), stride) + f"d{k} = Relu(c{k}) "
-        text += conv(f"e{k}", f"d{k}", (outputs, outputs, 3))
-        if stride > 1:
-            text += conv(f"p{k}", last, (outputs, channels, 1), stride)
-            last = f"p{k}"
-        text += f"a{k} = Add({last}, e{k}) f{k} = Relu(a{k}) "
-        last, channels = f"f{k}", outputs
-    text += f"g = GlobalAveragePool({last}) h = Flatten(g) y = Gemm<transB=1>(h, w, b)"
-    return _model(text, "float[n, 3, 32, 32] x", sizes | {"w": (10, 160), "b": (10,)})
+        last, channels = net.block(str(k), last, channels, outputs, outputs // channels), outputs
+    return net.classifier(last, 160, 10, 32)
+
+
+def resnet18() -> onnx.ModelProto:
+    """ResNet-18 for 224 x 224 pixels and 1,000 classes."""
+    net = _Convolutions()
+    last, channels = net.then("r", f"Relu({net.conv('s', 'x', (64, 3, 7), 2)})"), 64
+    last = net.then("m", f"MaxPool<kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]>({last})")
+    for k, outputs in enumerate((64, 64, 128, 128, 256, 256, 512, 512)):
+        last, channels = net.block(str(k), last, channels, outputs, outputs // channels), outputs
+    return net.classifier(last, 512, 1000, 224)
 
 
 def mobilenet() -> onnx.ModelProto:
     """MobileNetV2 with 0.35 of its channels, for 96 x 96 pixels and 1,000 classes."""
-    sizes: dict[str, tuple[int, ...]] = {}
 
     def scaled(channels: int) -> int:
         eighths = max(8, int(0.35 * channels + 4) // 8 * 8)
         return eighths + 8 * (eighths < 0.9 * 0.35 * channels)
 
-    def conv(name: str, source: str, shape: tuple[int, int, int], stride: int = 1, groups: int = 1) -> str:
-        outputs, inputs, kernel = shape
-        sizes.update({f"w{name}": (outputs, inputs, kernel, kernel), f"b{name}": (outputs,)})
-        pads, steps = f"pads=[{', '.join([str(kernel // 2)] * 4)}]", f"strides=[{stride}, {stride}]"
-        return f"{name} = Conv<{pads}, {steps}, group={groups}>({source}, w{name}, b{name}) "
-
     def clipped(name: str, source: str) -> str:
-        return f"{name} = Clip({source}, low, high) "
+        return net.then(name, f"Clip({source}, low, high)")
 
-    text, last, channels = conv("s", "x", (scaled(32), 3, 3), 2) + clipped("r", "s"), "r", scaled(32)
+    net = _Convolutions("low = Constant<value = float {0.0}>() high = Constant<value = float {6.0}>() ")
+    last, channels = clipped("r", net.conv("s", "x", (scaled(32), 3, 3), 2)), scaled(32)
     stages = (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)
     for k, (factor, width, count, step) in enumerate(stages):
         for n in range(count):
             name, inner, outputs, stride = f"{k}_{n}", factor * channels, scaled(width), step if n == 0 else 1
-            source = last
+            source, residual = last, last
             if factor > 1:
-                text += conv(f"e{name}", last, (inner, channels, 1)) + clipped(f"f{name}", f"e{name}")
-                source = f"f{name}"
-            text += conv(f"d{name}", source, (inner, 1, 3), stride, inner) + clipped(f"g{name}", f"d{name}")
-            text += conv(f"p{name}", f"g{name}", (outputs, inner, 1))
-            last, residual = f"p{name}", last
+                source = clipped(f"f{name}", net.conv(f"e{name}", last, (inner, channels, 1)))
+            source = clipped(f"g{name}", net.conv(f"d{name}", source, (inner, 1, 3), stride, inner))
+            last = net.conv(f"p{name}", source, (outputs, inner, 1))
             if stride == 1 and outputs == channels:
-                text += f"a{name} = Add({residual}, {last}) "
-                last = f"a{name}"
+                last = net.then(f"a{name}", f"Add({residual}, {last})")
             channels = outputs
-    text += conv("t", last, (1280, channels, 1)) + clipped("u", "t")
-    text += "v = GlobalAveragePool(u) h = Flatten(v) y = Gemm<transB=1>(h, w, b)"
-    limits = "low = Constant<value = float {0.0}>() high = Constant<value = float {6.0}>() "
-    return _model(limits + text, "float[n, 3, 96, 96] x", sizes | {"w": (1000, 1280), "b": (1000,)})
+    return net.classifier(clipped("u", net.conv("t", last, (1280, channels, 1))), 1280, 1000, 96)
 
 
 def lstm() -> onnx.ModelProto:
@@ -137,16 +154,19 @@ class Network:
         Gives its model.
     config : NpuConfig
         What it is compiled for.
+    maps : bool
+        Whether its maps, too, are more than an NPU without an external memory can hold.
     """
 
     make: Callable[[], onnx.ModelProto]
     config: NpuConfig = ECP5_85F
+    maps: bool = False
 
 
 @dataclass(frozen=True)
 class Figures:
     """Figures of a sample: instructions, cycles, those in which copies go on, and whether the results are those of an
-    NPU with a matrix memory for all weights, which no FPGA has.
+    NPU with a matrix memory for all weights, which no FPGA has, and with more vectors where maps are copied, too.
     """
 
     words: int
@@ -160,6 +180,7 @@ NETWORKS = {
     "mnist": Network(mnist),
     "resnet": Network(resnet),
     "mobilenet": Network(mobilenet),
+    "resnet18": Network(resnet18, maps=True),
     "lstm": Network(lstm),
 }
 
@@ -174,13 +195,17 @@ def _windows(network: concord.Network) -> Iterator[None]:
         yield
 
 
-def measured(model: Path, config: NpuConfig, x: Array, on: str) -> Figures:
+def measured(model: Path, config: NpuConfig, x: Array, on: str, maps: bool) -> Figures:
     """Figures of a sample."""
     network = concord.compile(model, config=config)
     with concord.connect(on, network) as device:
         got = network.run(x, on=device)
         cycles = device.counters()["CYCLES"] or 0
-    large = config.replace(name="large", matrix_depth=1 << 17, dram="", dram_refresh=0)
+    large = config.replace(name="large", matrix_depth=1 << 17)
+    if maps:
+        large = large.replace(narrow_depth=1 << 14, wide_depth=1 << 14)
+    else:
+        large = large.replace(dram="", dram_refresh=0)
     with _windows(network):
         want = concord.compile(model, config=large).run(x)
     same = all(got[name].tobytes() == values.tobytes() for name, values in want.items())
@@ -203,7 +228,7 @@ def main(names: tuple[str, ...], on: str) -> None:
         weights = sum(int(np.prod(t.dims)) for t in model.graph.initializer if len(t.dims) > 1)
         with TemporaryDirectory() as folder:
             onnx.save(model, path := Path(folder) / "model.onnx")
-            figures = measured(path, config, x, on)
+            figures = measured(path, config, x, on, NETWORKS[name].maps)
         sizes = f"{weights:,}", f"{config.narrow_depth:,}", f"{figures.words:,}", f"{figures.cycles:,}"
         rates = f"{config.clock_hz / figures.cycles:.3g}", f"{figures.bus_cycles / figures.cycles:.0%}"
         table.add_row(name, *sizes, *rates, "the same" if figures.same else "others")

@@ -18,6 +18,7 @@ from support.back_door import connected
 from support.compiled_nets import perceptron
 from support.device_runs import check_seeds
 from support.program_gen import random_program
+from support.row_tiled_nets import residual
 from support.rtl_configs import COPYING, COPYING_ENGINES, COPYING_LANES
 
 pytestmark = pytest.mark.slow
@@ -51,12 +52,19 @@ def test_the_memory_beside_other_links(link):
         assert device.counters()["CYCLES"] == emulator.counters()["CYCLES"]
 
 
+NETWORKS = {"weights": perceptron(24, 70, 40, 3), "maps": residual(8, 8, 4, 1)}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("device", [COPYING], ids=["copying"], indirect=True)
-def test_a_network_with_more_weights_than_the_matrix_memory_holds(device):
+def test_a_network_with_more_weights_or_maps_than_the_memories_hold(device, name):
     """Its columns and its program are loaded over the link; results and cycles are those of the emulator."""
     config = device.config
-    image = compile_graph(perceptron(24, 70, 40, 3), config).package.image
-    assert trace(image.program, config).copies
+    compiled = compile_graph(NETWORKS[name], config)
+    image = compiled.package.image
+    runs = [trace(image.program, config, phase.pc) for phase in image.schedule()]
+    copies = {"weights": runs[-1].copies, "maps": runs[-1].vector_copies}
+    assert [name for name, items in copies.items() if items] == [name]
     x = {port.name: np.random.default_rng(2).normal(size=(2, *port.shape)) for port in image.inputs}
     with connect("emulator", config) as other:
         other.load(image)

@@ -84,6 +84,18 @@ def _geometry(rng, height, width):
     return {"kernel": kernel, "strides": strides, "pads": pads, "dilations": dilations}
 
 
+def residual(height=16, width=10, channels=8, blocks=2):
+    """Residual blocks, and a convolution with strides in front of the mean."""
+    rng = np.random.default_rng(3)
+    x = conv(rng, tensor(1, 3, height, width), channels, (3, 3), name="a", pads=1).relu("ar")
+    for k in range(blocks):
+        y = conv(rng, x, channels, (3, 3), name=f"b{k}", pads=1).relu(f"br{k}")
+        x = conv(rng, y, channels, (3, 3), name=f"c{k}", pads=1).combined("Add", x, name=f"s{k}").relu(f"r{k}")
+    x = conv(rng, x, 2 * channels, (3, 3), name="d", strides=2, pads=1).relu("dr")
+    mean = x.reduce("Mean", 2, 3, keep=False, name="mean")
+    return network(mean.dense(rng.normal(0, 0.4, (3, 2 * channels)), rng.normal(0, 0.2, 3), "dense"))
+
+
 # Programs ------------------------------------------------------------------------------------------
 
 

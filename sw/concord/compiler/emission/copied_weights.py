@@ -110,11 +110,12 @@ class CopiesAhead:
         self._second: int | None = None  # of the word that becomes the second copy
         self._part, self._steps = 0, 0  # steps of products since the beginning
         self._first_waits = False  # no copy has taken the place at the beginning
+        self._in_front = False  # the place of the next copy is that of the second one of a layer
 
     def begin(self, builder: ProgramBuilder) -> None:
         """Let the first copy stand here: nothing that follows meets it."""
         self._place, self._second, self._part, self._steps = builder.fence(), None, 1, 0
-        self._first_waits = True
+        self._first_waits, self._in_front = True, False
 
     def between(self, builder: ProgramBuilder, blocks: Sequence[WeightBlock], steps: int) -> None:
         """Let the second copy stand in front of a layer, if there is a place for the first one.
@@ -141,14 +142,16 @@ class CopiesAhead:
         self._part = (self._part + 1) % self._buffer.parts
         matrix = self.place(0)
         builder.rewrite(self._place, Op.COPY, dram=block.unit or 0, matrix=matrix, rows=block.rows, ahead=1)
+        self._in_front = self._second is not None
         self._place = builder.fence() if self._second is None else self._second
         self._second, self._first_waits = None, False
         return matrix
 
     @property
     def alternate(self) -> bool:
-        """True if copies of blocks that follow each other go to two parts, and none of them stands further in front."""
-        return self._buffer.parts > 1 and self._second is None
+        """True if copies of blocks that follow each other go to two parts, and the next one does not stand further in
+        front."""
+        return self._buffer.parts > 1 and not self._in_front
 
     def place(self, later: int) -> int:
         """First word in the matrix memory of the block so many copies after the latest one."""

@@ -176,7 +176,6 @@ class RowTiled:
     def _ends(self, starts: Iterable[int]) -> None:
         """All row tiles of a group are written, the last of them with these beginnings of layers."""
         self.emitter.starts.extend(starts)
-        self.chains.end_copies()
         self.chains.dropped_rows, self.chains.registers, self.chains.taken = {}, {}, 0
 
     def _repeated(self, tile: int) -> tuple[int, int]:
@@ -450,6 +449,7 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
                 left -= tried
                 if not tiled.chains.builder:  # tensors have found no place
                     break
+    lengths = list[int]()  # of programs whose tensors have found a place
     if config.has(Op.V_COPY):
         for tiling in groupings(lowered, types, config, room):
             for share, kinds in product(_PROGRAM_SHARES, (1, KINDS)):
@@ -458,6 +458,11 @@ def row_tiled(lowered: Lowered, types: Types, config: NpuConfig, formats: Format
                 tiled = RowTiled(plan, config, formats, tiling, kinds)
                 if tiled.fits(room)[0]:
                     return tiled.emitter
+                if tiled.chains.builder:
+                    lengths.append(len(tiled.chains.builder))
+    if lengths:
+        short = {RegionId.PROGRAM: (config.program_depth, min(lengths))}
+        raise CapacityError(f"row tiles in groups need {min(lengths):,} instructions, or more", short)
     if choices:
         raise CapacityError("no row tiles were found whose tensors and program fit")
     if not possible:

@@ -24,16 +24,15 @@ from concord.program.allocator import CapacityError
 from concord.report.prefixes import layer_at
 from concord.spec.isa import Mem, Op, decode
 from concord.spec.presets import ECP5_85F
-from support.expressions import network, tensor
 from support.row_tiled_nets import (
     LARGE,
     choices,
-    conv,
     drawn_groups,
     image_in_groups,
     image_in_one_piece,
     outputs_of,
     random_net,
+    residual,
 )
 
 #: Large enough for networks in one piece, and with the external memory.
@@ -43,18 +42,6 @@ SMALL = ECP5_85F.replace(
     name="small", native=8, lanes=4, integer_chains=False, matrix_depth=96, table_depth=2048, narrow_depth=100,
     wide_depth=110,
 )  # fmt: skip
-
-
-def residual(height=16, width=10, channels=8):
-    """Two residual blocks, and a convolution with strides in front of the mean."""
-    rng = np.random.default_rng(3)
-    x = conv(rng, tensor(1, 3, height, width), channels, (3, 3), name="a", pads=1).relu("ar")
-    for k in range(2):
-        y = conv(rng, x, channels, (3, 3), name=f"b{k}", pads=1).relu(f"br{k}")
-        x = conv(rng, y, channels, (3, 3), name=f"c{k}", pads=1).combined("Add", x, name=f"s{k}").relu(f"r{k}")
-    x = conv(rng, x, 2 * channels, (3, 3), name="d", strides=2, pads=1).relu("dr")
-    mean = x.reduce("Mean", 2, 3, keep=False, name="mean")
-    return network(mean.dense(rng.normal(0, 0.4, (3, 2 * channels)), rng.normal(0, 0.2, 3), "dense"))
 
 
 def compiled_alike(graph, config, unfold):
