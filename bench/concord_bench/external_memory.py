@@ -218,7 +218,7 @@ def measured(model: Path, config: NpuConfig, x: Array, on: str, maps: bool) -> F
 def main(names: tuple[str, ...], on: str) -> None:
     """Compile networks, run them, and print a table."""
     columns = "network", "weights", "vectors", "instructions", "cycles", "a second", "copies", "bits"
-    caption = "copies: share of cycles; bits: beside an NPU that holds all weights"
+    caption = "copies: share of cycles; bits: beside a larger NPU"
     table = Table(*columns, caption=caption)
     for name in names or NETWORKS:
         model, config = NETWORKS[name].make(), NETWORKS[name].config

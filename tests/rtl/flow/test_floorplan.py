@@ -77,7 +77,8 @@ def test_all_multipliers_and_block_rams_of_the_preset_have_a_site(tmp_path, pres
     units = mfu_multipliers(plan.config) + (2 * plan.config.mfu_lanes if plan.config.has(Op.I_RUN) else 0)
     memories = sum(".matrix." in name for name in found), sum(".mult" in name for name in found)
     assert memories == (128, 128 + units)
-    assert all(re.match(r"core\.(core\.flags|feeder)", name) for name in {*names} - {*found})
+    larger = r"core\.core\.program\.|" if plan.config.program_depth > 1024 else ""
+    assert all(re.match(rf"{larger}core\.(core\.flags|feeder)", name) for name in {*names} - {*found})
     with pytest.raises(ValueError, match=r"core.*mfu0.*none has"):
         sites([name for name in names if ".mfu0." not in name])
 

@@ -5,7 +5,7 @@ import pytest
 
 from concord.api.options import budget_of, input_ranges
 from concord.cli.common import NumberRange
-from concord.compiler.memory.row_tiling import RowTiling, TileRows
+from concord.compiler.memory.row_tiling import RowTiling, TiledLayers, TileRows
 from concord.examples import softmax
 from concord.spec.presets import TINY
 from support.commands import run
@@ -56,7 +56,11 @@ def test_numbers_out_of_range_are_refused():
 
 def test_a_single_layer_in_row_tiles():
     tiles = tuple({None: TileRows(row, row, stop)} for row, stop in ((0, 1), (1, 2)))
-    assert RowTiling(1, 1, None, (), (), tiles).text == "first layer in 2 row tiles of a row of the input"
-    assert RowTiling(2, 3, None, (), (), tiles).text == "first 2 layers in 2 row tiles of 3 rows of the input"
-    even = RowTiling(2, 3, None, (), (), (*tiles, {None: TileRows(2, 2, 2)}))
-    assert even.text == "first 2 layers in 2 row tiles of 3 rows of the input, and 1 without"
+
+    def text(layers, rows, tiles):
+        return RowTiling((TiledLayers(0, layers, rows, None, (), (), tiles),)).text
+
+    assert text(1, 1, tiles) == "first layer in 2 row tiles of a row of the input"
+    assert text(2, 3, tiles) == "first 2 layers in 2 row tiles of 3 rows of the input"
+    even = text(2, 3, (*tiles, {None: TileRows(2, 2, 2)}))
+    assert even == "first 2 layers in 2 row tiles of 3 rows of the input, and 1 without"
