@@ -119,19 +119,30 @@ def image_in_groups(lowered, tiling, config, formats=DEFAULT, kinds=1):
 
 
 def drawn_groups(lowered, rng):
-    """Groups of row tiles, wherever a tensor can leave for the external memory, of any height."""
+    """Groups of row tiles, wherever tensors can leave for the external memory, of any height."""
+    while not (groups := _drawn(lowered, rng)):
+        pass
+    return RowTiling(groups)
+
+
+def _drawn(lowered, rng):
+    """Groups; none if the last one would not have all that later layers read."""
     groups, first = [], 0
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
     while found := list(layer_spans(lowered, first)):
-        leaving = [span for span in found if len(span.whole) == 1 and outputs.isdisjoint(span.whole)]
-        last = not leaving or (bool(groups) and rng.random() < 0.3)
-        span = found[rng.integers(len(found))] if last else leaving[rng.integers(min(2, len(leaving)))]
+        leaving = [span for span in found if outputs.isdisjoint(span.whole)]
+        final = [span for span in found if not span.passing]
+        last = bool(final) and (not leaving or rng.random() < 0.2 * bool(groups))
+        spans = final if last else leaving[: 1 + rng.integers(2)]
+        if not spans:
+            break
+        span = spans[rng.integers(len(spans))]
         group = span.schedule(int(rng.integers(1, span.source.height + 1)), even=bool(rng.integers(2)))
         groups.append(replace(group, leaves=not last))
         if last:
-            return RowTiling(tuple(groups))
+            return tuple(groups)
         first = span.first + len(span.layers)
-    return None
+    return ()
 
 
 def outputs_of(image, ports):

@@ -13,7 +13,7 @@ from concord.compiler.ir.layers import Layer
 from concord.compiler.ir.layout import Storage
 from concord.compiler.ir.tensor_formats import Formats
 from concord.compiler.lowering.lowered import Lowered
-from concord.compiler.memory.copies import at_a_time, peak, place_within
+from concord.compiler.memory.copies import Copy, at_a_time, peak, place_within
 from concord.compiler.memory.dataflow import tensors
 from concord.compiler.memory.plan import Plan, make_plan
 from concord.compiler.memory.row_tiling import (
@@ -121,14 +121,12 @@ class RowTiled:
         for group in others:
             self._in_loops(group)
         self.emitter.layers(self.tiling.layers)
-        for group in others:
-            self.plan.bring(group.source)  # as it was before
         self._phases(first, entries)
 
     def _select(self, group: TiledLayers) -> None:
         """Let a group be the one whose instructions are written."""
         self._group, self._starts = group, list[int]()
-        self.plan.bring(group.source)
+        self.plan.bring(group.first)
 
     def _from_host(self, group: TiledLayers) -> list[int]:
         """Layers that read an input; returns where each phase begins. The last one is open."""
@@ -172,6 +170,7 @@ class RowTiled:
             tile += period * times
         self.emitter.tile_starts.pop()
         self._ends(starts)
+        self.plan.bring(group.first)  # as it was before
 
     def _ends(self, starts: Iterable[int]) -> None:
         """All row tiles of a group are written, the last of them with these beginnings of layers."""
@@ -181,6 +180,8 @@ class RowTiled:
     def _repeated(self, tile: int) -> tuple[int, int]:
         """Row tiles from one on that are repeated, and how often: those with which a loop covers most."""
         best, count = (1, 1), len(self._group.tiles)
+        if len(self._offsets(0)) >= ADDR_REGS:
+            return best
         for period in range(1, KINDS + 1):
             times = 1
             if tile + 2 * period > count:
@@ -263,7 +264,7 @@ class RowTiled:
         group, tiles = self._group, self._group.tiles[tile]
         whole = () if group.leaves else tuple(tiles[storage].new * row_vectors(storage) for storage in group.whole)
         external = (
-            (tiles[storage].start if storage is group.source else tiles[storage].new) * pitch
+            (tiles[storage].start if storage in group.sources else tiles[storage].new) * pitch
             for storage, pitch in self._pitches
         )
         return (*whole, *external)
@@ -272,11 +273,9 @@ class RowTiled:
     def _pitches(self) -> list[tuple[Storage, int]]:
         """Tensors of a group that are copied from or to the external memory, with each of their pitches."""
         group = self._group
-        copied = (*((group.source,) if group.brought else ()), *group.leaving)
-        pairs = (
-            (storage, self._pitch(storage, copy.mem)) for storage in copied for copy in self.plan.copies_of(storage)
-        )
-        return list(dict.fromkeys(pairs))
+        leaving = ((storage, copy.mem) for storage in group.leaving for copy in self.plan.copies_of(storage))
+        copied = (*self.plan.brought.get(group.first, ()), *leaving)
+        return list(dict.fromkeys((storage, self._pitch(storage, mem)) for storage, mem in copied))
 
     def _pitch(self, storage: Storage, mem: Mem) -> int:
         """Units of the external memory from row to row.
@@ -330,7 +329,7 @@ class RowTiled:
         base, first = counted or (tile, tile)
         chains.dropped_rows = {storage: tiles[tile][storage].start for storage in (*group.sliding, *group.leaving)}
         source = tile if group.brought else min(tile, group.phases - 1)
-        chains.dropped_rows[group.source] = tiles[source][group.source].start
+        chains.dropped_rows |= {storage: tiles[source][storage].start for storage in group.sources}
         whole = () if group.leaves else group.whole
         chains.dropped_rows |= {storage: tiles[base][storage].new - tiles[first][storage].new for storage in whole}
         chains.registers = {s: reg for reg, s in enumerate(whole, 1)} if counted else {}
@@ -354,32 +353,32 @@ class RowTiled:
                 chains.layer(index, first, count)
             if (target := self.plan.layer(index).target.root) in group.leaving:
                 rows = group.tiles[tile][target]
-                self._copy_rows(target, rows.new, rows.stop, out=True)
+                for copy in self.plan.copies_of(target):
+                    self._copy_rows(copy, rows.new, rows.stop, out=True)
             for maker in (self.plan.layer(k) for k in range(group.first, index)):
                 for copy in self.plan.copies_of(maker.target):
                     if copy.last_use == index:
                         self._move(maker, copy.mem, tile)
 
     def _bring(self, tile: int) -> None:
-        """Rows of the source: they are copied, or converted where the host has written them."""
-        source = self._group.source
+        """Rows of the sources: they are copied, or converted where the host has written them."""
         if self._group.brought:
-            rows = self._group.tiles[tile][source]
-            self._copy_rows(source, rows.start, rows.stop, out=False)
+            for key in self.plan.brought[self._group.first]:
+                rows = self._group.tiles[tile][key[0]]
+                self._copy_rows(self.plan.copies[key], rows.start, rows.stop, out=False)
         else:
             self.chains.narrow_inputs(self._input_heights(tile))
 
-    def _copy_rows(self, storage: Storage, start: int, stop: int, out: bool) -> None:
+    def _copy_rows(self, copy: Copy, start: int, stop: int, out: bool) -> None:
         """Copies rows of a tensor, the first ones of its buffer, to the external memory or from there."""
-        size = row_vectors(storage)
-        for copy in self.plan.copies_of(storage):
-            pitch, mem = self._pitch(storage, copy.mem), int(copy.mem)
-            begin = self.allocator[self._external_name(storage, copy.mem)] * COPY_UNIT // VECTOR_UNIT
-            first = begin + start * pitch - self._counted[storage, pitch]
-            follow = pitch * VECTOR_UNIT == size * self.config.vector_columns(copy.mem)
-            for row, count in [(0, stop - start)] * (stop > start) if follow else zip(range(stop - start), repeat(1)):
-                place, reg = copy.addr + row * size, self._registers.get((storage, pitch), 0)
-                self.chains.builder.v_copy(reg, first + row * pitch, place, count * size, mem=mem, out=int(out))
+        storage, mem = copy.storage, int(copy.mem)
+        size, pitch = row_vectors(storage), self._pitch(storage, copy.mem)
+        begin = self.allocator[self._external_name(storage, copy.mem)] * COPY_UNIT // VECTOR_UNIT
+        first = begin + start * pitch - self._counted[storage, pitch]
+        follow = pitch * VECTOR_UNIT == size * self.config.vector_columns(copy.mem)
+        for row, count in [(0, stop - start)] * (stop > start) if follow else zip(range(stop - start), repeat(1)):
+            place, reg = copy.addr + row * size, self._registers.get((storage, pitch), 0)
+            self.chains.builder.v_copy(reg, first + row * pitch, place, count * size, mem=mem, out=int(out))
 
     def _rows(self, index: int, tile: int) -> tuple[int, int]:
         """The first row that a layer computes in a row tile, and how many it computes."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from concord.compiler.ir.layers import Recurrent
-from concord.compiler.ir.layout import Storage
 from concord.compiler.memory.copies import Copy, LiveRange
 from concord.compiler.memory.dataflow import tensors
 from concord.compiler.memory.plan import MEMORIES, Plan
@@ -48,7 +46,7 @@ def _name(copy: Copy) -> str:
 def _reads(plan: Plan) -> Iterator[str]:
     """Every layer finds what it reads, and a place for what it writes, while it is computed."""
     for index, layer in enumerate(plan.lowered.layers):
-        for storage, mem in _needed(plan, index):
+        for storage, mem in plan.reads(index):
             if not plan.live(storage, mem, index):
                 yield f"layer {layer.name!r} needs {storage.name} in {mem.name.lower()} memory, where it is not live"
         places = plan.copies_of(layer.target)
@@ -70,23 +68,6 @@ def _types(plan: Plan, types: Types) -> Iterator[str]:
         if memories != wanted:
             listed = (" and ".join(sorted(mem.name.lower() for mem in each)) or "no" for each in (wanted, memories))
             yield "{} must be in {} memory, as its types say, not in {}".format(name, *listed)
-
-
-def _needed(plan: Plan, index: int) -> Iterator[tuple[Storage, Mem]]:
-    """Storages that a layer reads, each with its memory."""
-    layer = plan.lowered.layers[index]
-    if isinstance(layer, Recurrent):
-        yield layer.source.storage, Mem.NARROW
-        yield from ((walk.storage, Mem.WIDE) for walk in layer.initial.values())
-        return
-    yield layer.source.storage, plan.sources[index]
-    streamed = plan.streamed[index].operand if index in plan.streamed else None
-    for operand, storage in layer.operands:
-        yield storage, Mem.NARROW if operand is streamed else Mem.WIDE
-    if layer.rows is not None:
-        yield layer.rows.walk.storage, plan.rows[index]
-    if layer.second is not None:
-        yield layer.second.storage, Mem.NARROW
 
 
 def _places(copies: list[Copy], first: int, depth: int) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from concord.compiler.ir.layers import Layer, Operand, Recurrent, Reduction
@@ -59,8 +59,9 @@ class Plan:
     rows: dict[int, Mem] = field(default_factory=dict)
     constants: dict[Storage, Copy] = field(default_factory=dict)
     temporaries: dict[int, dict[str, Copy]] = field(default_factory=dict)
-    #: Copies of tensors, by storage and memory, that are brought back from the external memory for later layers.
-    brought: dict[tuple[Storage, Mem], Copy] = field(default_factory=dict)
+    #: Copies of tensors that are brought back from the external memory, by storage and memory: for layers from each of
+    #: these on.
+    brought: dict[int, dict[tuple[Storage, Mem], Copy]] = field(default_factory=dict)
     #: Layers at the beginning whose results take no other tensor's place, and how often each of them is computed in a
     #: run.
     unshared: int = 0
@@ -80,13 +81,30 @@ class Plan:
 
     def live(self, storage: Storage, mem: Mem, index: int) -> bool:
         """True if a tensor is in a memory while a layer is computed, as it was written or brought back."""
-        copies = self.copy(storage, mem), self.brought.get((storage.root, mem))
+        copies = self.copy(storage, mem), *(copies.get((storage.root, mem)) for copies in self.brought.values())
         return any(copy is not None and copy.first_use <= index <= copy.last_use for copy in copies)
 
-    def bring(self, storage: Storage) -> None:
-        """Let the copies of a tensor be those that are brought back."""
-        for key in [key for key in self.brought if key[0] is storage]:
-            self.copies[key], self.brought[key] = self.brought[key], self.copies[key]
+    def bring(self, first: int) -> None:
+        """Let copies of tensors be those that are brought back for layers from ``first`` on, or as before that."""
+        brought = self.brought.get(first, {})
+        for key in brought:
+            self.copies[key], brought[key] = brought[key], self.copies[key]
+
+    def reads(self, index: int) -> Iterator[tuple[Storage, Mem]]:
+        """Storages that a layer reads, each with its memory."""
+        layer = self.lowered.layers[index]
+        if isinstance(layer, Recurrent):
+            yield layer.source.storage, Mem.NARROW
+            yield from ((walk.storage, Mem.WIDE) for walk in layer.initial.values())
+            return
+        yield layer.source.storage, self.sources[index]
+        streamed = self.streamed[index].operand if index in self.streamed else None
+        for operand, storage in layer.operands:
+            yield storage, Mem.NARROW if operand is streamed else Mem.WIDE
+        if layer.rows is not None:
+            yield layer.rows.walk.storage, self.rows[index]
+        if layer.second is not None:
+            yield layer.second.storage, Mem.NARROW
 
     def layer(self, index: int) -> Layer:
         """A layer that is a single chain."""
@@ -100,7 +118,7 @@ class Plan:
         buffers = [copy for streamed in self.streamed.values() for copy in streamed.buffers]
         return [
             *self.copies.values(),
-            *self.brought.values(),
+            *(copy for copies in self.brought.values() for copy in copies.values()),
             *buffers,
             *(c for used in self.temporaries.values() for c in used.values()),
         ]

@@ -12,7 +12,8 @@ tiles without new rows of the input follow in the last phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -49,7 +50,9 @@ class TiledLayers:
     rows : int
         Rows of the source per row tile.
     source : Storage
-        What they read: an input, or a tensor that layers before them have left in the external memory.
+        What the first of them reads: an input, or a tensor that layers before have left in the external memory.
+    others : tuple of Storage
+        Further tensors in the external memory that they read.
     sliding : tuple of Storage
         Tensors that only these layers read.
     whole : tuple of Storage
@@ -69,6 +72,7 @@ class TiledLayers:
     layers: int
     rows: int
     source: Storage
+    others: tuple[Storage, ...]
     sliding: tuple[Storage, ...]
     whole: tuple[Storage, ...]
     tiles: tuple[dict[Storage, TileRows], ...]
@@ -81,8 +85,13 @@ class TiledLayers:
 
     @property
     def brought(self) -> bool:
-        """True if rows of the source are copied from the external memory."""
+        """True if rows of the sources are copied from the external memory."""
         return self.first > 0
+
+    @property
+    def sources(self) -> tuple[Storage, ...]:
+        """Tensors that the layers read and do not compute."""
+        return self.source, *self.others
 
     @property
     def leaving(self) -> tuple[Storage, ...]:
@@ -130,24 +139,31 @@ class TiledLayers:
         for storage in () if self.leaves else self.whole:
             for copy in plan.copies_of(storage):
                 copy.first_use = self.first if self.brought else -1
+        buffers = [copy for storage in (*self.sliding, *self.leaving) for copy in plan.copies_of(storage)]
         if self.brought:
-            until = max(index for index, layer in layers.items() if self.source in _reads(layer))
-            for copy in plan.copies_of(self.source):
-                plan.brought[self.source, copy.mem] = Copy(self.source, copy.mem, self.first, until)
-            plan.bring(self.source)
-        elif any(self._reads_source_later(layer) for layer in layers.values()):
+            read = dict(self.read(plan))
+            plan.brought[self.first] = {(s, mem): Copy(s, mem, self.first, until) for (s, mem), until in read.items()}
+            buffers += plan.brought[self.first].values()
+        else:
+            buffers += plan.copies_of(self.source)
+        if not self.brought and any(self._reads_source_later(layer) for layer in layers.values()):
             for copy in plan.copies_of(self.source):
                 copy.last_use = max(copy.last_use, last)
-        for storage in (self.source, *self.sliding, *self.leaving):
-            for copy in plan.copies_of(storage):
-                copy.size = self.size(storage) * row_vectors(storage)
-                copy.kept = self.kept.get(storage, 0) * row_vectors(storage)
-                copy.kept_while = (self.first if self.brought else -1), last
-        for layer in layers.values():
-            if layer.second is not None:  # one step leads from row to row of both
-                for walk in (layer.source, layer.second):
-                    for copy in plan.copies_of(walk.storage):
-                        copy.forwards = True
+        for copy in buffers:
+            copy.size = self.size(copy.storage) * row_vectors(copy.storage)
+            copy.kept = self.kept.get(copy.storage, 0) * row_vectors(copy.storage)
+            copy.kept_while = (self.first if self.brought else -1), last
+        one_step = [layer for layer in layers.values() if layer.second is not None]  # from row to row of both
+        roots = {walk.storage.root for layer in one_step for walk in (layer.source, layer.second) if walk is not None}
+        for copy in (*buffers, *(copy for storage in roots for copy in plan.copies_of(storage))):
+            copy.forwards |= copy.storage in roots
+
+    def read(self, plan: Plan) -> Iterator[tuple[tuple[Storage, Mem], int]]:
+        """Sources and the memories in which layers read them, each with the number of the layer."""
+        for index in range(self.first, self.stop):
+            for storage, mem in plan.reads(index):
+                if storage.root in self.sources:
+                    yield (storage.root, mem), index
 
     def _reads_source_later(self, layer: Layer) -> bool:
         """True if a layer reads the source in tiles without new rows of it: it stays while others are computed."""
@@ -173,7 +189,7 @@ class RowTiling:
     Parameters
     ----------
     groups : tuple of TiledLayers
-        Each reads what the one before it has left in the external memory.
+        Each reads what those before it have left in the external memory.
     """
 
     groups: tuple[TiledLayers, ...]
@@ -196,8 +212,6 @@ class RowTiling:
         """Shrink tensors of a plan to buffers."""
         for group in self.groups:
             group.apply(plan)
-        for group in self.groups:
-            plan.bring(group.source)  # as it is in front of them
         plan.unshared = self.layers
         plan.repeats = tuple(len(group.tiles) for group in self.groups for _ in range(group.layers))
 
@@ -231,15 +245,21 @@ class LayerSpan:
     layers : tuple of Layer
         These layers.
     source : Storage
-        The one tensor that they read: an input, or for later layers one that was computed before.
+        The tensor that the first of them reads: an input, or for later layers one that was computed before.
+    others : tuple of Storage
+        Further tensors that were computed before and that they read.
     whole : tuple of Storage
         What later layers or the host read of their results.
+    passing : bool
+        Whether later layers or the host read what was computed before.
     """
 
     first: int
     layers: tuple[Layer, ...]
     source: Storage
+    others: tuple[Storage, ...]
     whole: tuple[Storage, ...]
+    passing: bool
 
     def schedule(self, rows: int, even: bool = False) -> TiledLayers:
         """Row tiles of ``rows`` rows of the source, even ones if that is asked for."""
@@ -261,29 +281,42 @@ class LayerSpan:
     def _schedule(self, rows: int, most: Sequence[int]) -> TiledLayers:
         """Row tiles in which each layer computes so many rows at the most."""
         tensors = (self.source, *(layer.target.root for layer in self.layers))
-        there = dict.fromkeys(tensors, 0)
-        starts, tiles, computed = dict(there), list[dict[Storage, TileRows]](), [0] * len(self.layers)
+        there = dict.fromkeys(tensors, 0) | {storage: storage.height for storage in self.others}
+        brought = dict.fromkeys(self.others, 0)
+        starts, tiles, computed = there | brought, list[dict[Storage, TileRows]](), [0] * len(self.layers)
         while there[self.source] < self.source.height or any(
             count < layer.out[0] for layer, count in zip(self.layers, computed, strict=True)
         ):
-            new = dict(there)
+            new, before = dict(there), list(computed)
             there[self.source] = min(self.source.height, there[self.source] + rows)
             for k, layer in enumerate(self.layers):
                 computed[k] = min(_computed(layer, there), computed[k] + most[k])
                 there[layer.target.root] = layer.written(computed[k])
-            tiles.append({storage: TileRows(starts[storage], new[storage], there[storage]) for storage in tensors})
+            tile = {storage: TileRows(starts[storage], new[storage], there[storage]) for storage in tensors}
+            for storage in self.others:
+                now = [
+                    (layer, stop)
+                    for layer, start, stop in zip(self.layers, before, computed, strict=True)
+                    if stop > start and storage in _reads(layer)
+                ]
+                stop = max((_least_rows(layer, stop, storage, there) for layer, stop in now), default=brought[storage])
+                brought[storage] = stop
+                tile[storage] = TileRows(min(starts[storage], stop) if now else stop, stop, stop)
+            tiles.append(tile)
             starts = dict(there)
             for layer, row in zip(self.layers, computed, strict=True):
                 for storage, first in _needed_next(layer, row):
                     starts[storage] = min(starts[storage], first)
         sliding = tuple(layer.target.root for layer in self.layers if layer.target.root not in self.whole)
-        return TiledLayers(self.first, len(self.layers), rows, self.source, sliding, self.whole, tuple(tiles))
+        layers = self.first, len(self.layers)
+        return TiledLayers(*layers, rows, self.source, self.others, sliding, self.whole, tuple(tiles))
 
 
 def layer_spans(lowered: Lowered, first: int = 0) -> Iterator[LayerSpan]:
     """Layers from the one with a number on that can be computed in row tiles, few before many."""
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
     inputs = {storage for storage, _ in lowered.inputs.values()}
+    earlier = {layer.target.root for layer in lowered.layers[:first]}
     layers, read, made = list[Layer](), set[Storage](), set[Storage]()
     later = [outputs]  # what the layers from the last one back read, and outputs
     for layer in reversed(lowered.layers[first + 1 :]):
@@ -296,9 +329,24 @@ def layer_spans(lowered: Lowered, first: int = 0) -> Iterator[LayerSpan]:
         made.add(layer.target.root)
         needed = later.pop()
         whole = tuple(layer.target.root for layer in layers if layer.target.root in needed)
-        sources = read & inputs if not first else read - made - set(lowered.constants)
-        if len(sources) == 1 and sources.isdisjoint(needed) and read.isdisjoint(whole):
-            yield LayerSpan(first, tuple(layers), sources.pop(), whole)
+        sources = [storage for storage in _in_order(layers) if storage in earlier | inputs]
+        if first:
+            possible = sources[:1] == [layers[0].source.storage.root] and inputs.isdisjoint(sources)
+        else:
+            possible = len(sources) == 1 and sources[0] not in needed
+        if possible and read.isdisjoint(whole):
+            passing = not earlier.isdisjoint(needed)
+            yield LayerSpan(first, tuple(layers), sources[0], tuple(sources[1:]), whole, passing)
+
+
+def _in_order(layers: Iterable[Layer]) -> list[Storage]:
+    """What layers read, in the order in which they do."""
+    return list(dict.fromkeys(storage.root for layer in layers for storage, _, _ in layer.reads))
+
+
+def _least_rows(layer: Layer, computed: int, storage: Storage, there: dict[Storage, int]) -> int:
+    """Rows of a storage that are needed for so many rows of a layer."""
+    return bisect_left(range(storage.height), computed, key=lambda rows: _computed(layer, there | {storage: rows}))
 
 
 def _reads(layer: Layer) -> set[Storage]:

@@ -24,6 +24,8 @@ from concord.spec.isa import Mem
 
 #: Shares of the memories that groups may take: what is planned for all of it may find no place.
 _SHARES = (1.0, 0.9, 0.8, 0.7, 0.5)
+#: Tensors that lead from a group to later ones, and that a group reads, at the most.
+_TENSORS = 2
 #: Cycles of a copy beside those of its columns, roughly.
 _COPY = 48
 
@@ -61,7 +63,7 @@ class _Search:
             way = ways.pop(first)
             for span in layer_spans(self.lowered, first):
                 leaving = self._cheapest(span, leaves=True) if self._may_leave(span) else None
-                final = self._cheapest(span, leaves=False) if first else None
+                final = self._cheapest(span, leaves=False) if first and not span.passing else None
                 if final is not None:
                     ends.append(_Way(way.cost + self._cost(final), (*way.groups, final)))
                 if leaving is not None:
@@ -74,7 +76,7 @@ class _Search:
 
     def _may_leave(self, span: LayerSpan) -> bool:
         """True if one tensor alone leads on, and it is no output."""
-        return len(span.whole) == 1 and self._outputs.isdisjoint(span.whole)
+        return len(span.whole) <= _TENSORS and len(span.others) < _TENSORS and self._outputs.isdisjoint(span.whole)
 
     def _cheapest(self, span: LayerSpan, leaves: bool) -> TiledLayers | None:
         """The row tiles of a span with the least cost of those that have room."""
@@ -95,8 +97,9 @@ class _Search:
         plan = make_plan(self.lowered, self.types)
         tiled.apply(plan)
         last = tiled.stop - 1 if tiled.leaves else len(self.lowered.layers)
-        before = {id(copy) for copy in plan.brought.values()}  # as it was before it left
-        copies = [[c for c in plan.within(mem) if c.first_use <= last and id(c) not in before] for mem in Mem]
+        left = {layer.target.root for layer in self.lowered.layers[: tiled.first]}  # in the external memory
+        away = {id(copy) for copy in plan.copies.values() if copy.storage in left}
+        copies = [[c for c in plan.within(mem) if c.first_use <= last and id(c) not in away] for mem in Mem]
         return all(peak(some, tiled.first) <= self.room[mem] for mem, some in zip(Mem, copies, strict=True))
 
     def _cost(self, tiled: TiledLayers) -> int:
@@ -104,15 +107,15 @@ class _Search:
         layers = self.lowered.layers
         own, rest = layers[tiled.first : tiled.stop], () if tiled.leaves else layers[tiled.stop :]
         waits = self._uncovered(own, len(tiled.tiles)) + self._uncovered(rest, 1)
-        brought = sum(tile[tiled.source].stop - tile[tiled.source].start for tile in tiled.tiles)
-        copied = self._copied(tiled.source, brought) if tiled.brought else 0
-        copied += sum(self._copied(storage, storage.height) for storage in tiled.leaving)
+        copied = sum(self._copied(s, c.mem, s.height) for s in tiled.leaving for c in self._plan.copies_of(s))
+        for storage, mem in dict(tiled.read(self._plan)) if tiled.brought else ():
+            rows = sum(tile[storage].stop - tile[storage].start for tile in tiled.tiles)
+            copied += self._copied(storage, mem, rows)
         return copied + waits + tiled.cost(self._plan, self.config)
 
-    def _copied(self, storage: Storage, rows: int) -> int:
+    def _copied(self, storage: Storage, mem: Mem, rows: int) -> int:
         """Cycles of copies of rows."""
-        columns = (self.config.vector_columns(copy.mem) for copy in self._plan.copies_of(storage))
-        return rows * sum(row_vectors(storage) * count + _COPY for count in columns)
+        return rows * (row_vectors(storage) * self.config.vector_columns(mem) + _COPY)
 
     def _uncovered(self, layers: Sequence[AnyLayer], times: int) -> int:
         """Cycles of copies of weights, each so many times, that products of the layers do not cover."""
