@@ -52,7 +52,7 @@ def test_the_memory_beside_other_links(link):
         assert device.counters()["CYCLES"] == emulator.counters()["CYCLES"]
 
 
-NETWORKS = {"weights": perceptron(24, 70, 40, 3), "maps": residual(8, 8, 4, 1)}
+NETWORKS = {"weights": perceptron(24, 70, 40, 3), "maps": residual(6, 8, 4, 1)}
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -340,7 +340,7 @@ def layer_spans(lowered: Lowered, first: int = 0) -> Iterator[LayerSpan]:
 
 
 def _in_order(layers: Iterable[Layer]) -> list[Storage]:
-    """What layers read, in the order in which they do."""
+    """Tensors that layers read, in the order in which they do."""
     return list(dict.fromkeys(storage.root for layer in layers for storage, _, _ in layer.reads))
 
 
