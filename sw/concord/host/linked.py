@@ -12,7 +12,7 @@ from concord.host.feeder import FeederClient
 from concord.host.link import Identity, Link
 from concord.host.transport import ColumnStore
 from concord.image import Image, MemorySegment, Phase
-from concord.image.columns import digest_of, digest_start
+from concord.image.columns import digest_of, digest_start, writes_columns
 from concord.image.feeder_scripts import FeedError, Route, Stream, stream
 from concord.spec.boards import BOARD_SPECS
 from concord.spec.config import SPEC_VERSION, NpuConfig
@@ -63,6 +63,9 @@ class LinkedDevice(Device):
     def load(self, image: Image) -> None:
         self.feeder.invalidate()
         super().load(image)
+        if writes_columns(image.program):  # a write by the host: the device knows that contents are not kept
+            region = self.regions[RegionId.DRAM]
+            self._write(region, region.depth - 1, bytes(region.nbytes))
         self._states_lost = False
 
     def reset_states(self) -> None:

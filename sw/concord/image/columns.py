@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from concord.image.image import Image, MemorySegment
 from concord.spec.config import NpuConfig
+from concord.spec.isa import Op, decode
 from concord.spec.memmap import RegionId, regions
 
 #: Bytes of the digest of what was loaded, in the last columns of the memory.
@@ -32,3 +33,9 @@ def digest_start(segments: Sequence[MemorySegment], config: NpuConfig) -> int | 
     start = region.depth - DIGEST_BYTES // region.nbytes
     free = all(segment.start + len(segment.data) // region.nbytes <= start for segment in segments)
     return start if free else None
+
+
+def writes_columns(words: Iterable[int]) -> bool:
+    """True if a program copies vectors to the external memory, over whatever was loaded there."""
+    copies = (fields for instruction, fields in map(decode, words) if instruction.op is Op.V_COPY)
+    return any(fields["out"] for fields in copies)

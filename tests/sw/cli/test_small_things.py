@@ -58,7 +58,7 @@ def test_a_single_layer_in_row_tiles():
     tiles = tuple({None: TileRows(row, row, stop)} for row, stop in ((0, 1), (1, 2)))
 
     def text(layers, rows, tiles):
-        return RowTiling((TiledLayers(0, layers, rows, None, (), (), tiles),)).text
+        return RowTiling((TiledLayers(0, layers, rows, None, (), (), (), tiles),)).text
 
     assert text(1, 1, tiles) == "first layer in 2 row tiles of a row of the input"
     assert text(2, 3, tiles) == "first 2 layers in 2 row tiles of 3 rows of the input"

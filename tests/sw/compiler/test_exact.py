@@ -183,7 +183,7 @@ def test_a_residual_sum_is_streamed_where_wide_memory_is_short(between, monkeypa
     y = (second + a).conv(sparse.astype(float), strides=5)
     short = ROOMY.replace(wide_depth=400, narrow_depth=800)
     assert not exact(y, short, limit=1).streamed_residuals
-    monkeypatch.setattr("concord.compiler.emission.row_tiled.prefixes", lambda lowered: iter(()))
+    monkeypatch.setattr("concord.compiler.emission.row_tiled.layer_spans", lambda lowered: iter(()))
     assert exact(y, short, limit=1).streamed_residuals == ("second",)
     assert not exact(y, limit=1).streamed_residuals
 

@@ -69,8 +69,8 @@ def test_the_residual_network_fits_in_row_tiles_which_are_faster_than_a_streamed
 
 @pytest.mark.slow
 def test_what_does_not_fit_is_told():
-    with pytest.raises(CapacityError, match="narrow memory has 256 vectors, but"):
-        compile_graph(import_model(DATA / "models" / "vww_mobilenetv1_025.onnx"), ECP5_85F.replace(narrow_depth=256))
+    with pytest.raises(CapacityError, match="narrow memory has 96 vectors, but"):
+        compile_graph(import_model(DATA / "models" / "vww_mobilenetv1_025.onnx"), ECP5_85F.replace(narrow_depth=96))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from concord.derive.c_host.plan import ByteRange, GroupFormat, HostError, HostIn
 from concord.derive.c_host.spec_header import spec_header
 from concord.derive.names import Names
 from concord.graph.ir import Shape
-from concord.image.columns import columns_of, digest_of, digest_start
+from concord.image.columns import columns_of, digest_of, digest_start, writes_columns
 from concord.image.words import to_bytes
 from concord.networks.folder import load
 from concord.spec.feeder import SCRIPT_WORD
@@ -44,6 +44,8 @@ def write_c_host(
     image, package = load(source)
     if isinstance(package, CodesPackage):
         raise HostError(f"{source} is a network on codes, of which there is no host in C: its image is {IMAGE}")
+    if writes_columns(image.program):
+        raise HostError(f"{source} has tensors in the external memory, and hosts in C load weights alone there")
     made = plan(image, package, bytes_of, npu_part)
     texts = c_files(made, path.stem)
     for name in (*texts, f"{path.stem}.columns"):
