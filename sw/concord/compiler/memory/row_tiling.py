@@ -317,7 +317,7 @@ def layer_spans(lowered: Lowered, first: int = 0) -> Iterator[LayerSpan]:
     outputs = {s.root for name in lowered.graph.outputs for s in lowered.storages.of(lowered.views[name])}
     inputs = {storage for storage, _ in lowered.inputs.values()}
     earlier = {layer.target.root for layer in lowered.layers[:first]}
-    layers, read, made = list[Layer](), set[Storage](), set[Storage]()
+    layers, read = list[Layer](), set[Storage]()
     later = [outputs]  # what the layers from the last one back read, and outputs
     for layer in reversed(lowered.layers[first + 1 :]):
         later.append(later[-1] | _roots(layer))
@@ -326,7 +326,6 @@ def layer_spans(lowered: Lowered, first: int = 0) -> Iterator[LayerSpan]:
             return
         layers.append(layer)
         read |= _reads(layer)
-        made.add(layer.target.root)
         needed = later.pop()
         whole = tuple(layer.target.root for layer in layers if layer.target.root in needed)
         sources = [storage for storage in _in_order(layers) if storage in earlier | inputs]
